@@ -205,5 +205,9 @@ def largest_score(weights: FloatArray, facts: FederationFacts) -> float:
 
 
 def edge_unit(weights: FloatArray, facts: FederationFacts) -> float:
-    """Return in which unit edges are asked about: 1, or a power of two (exact) beside which a score is at most 64."""
-    return float(2.0 ** math.ceil(math.log2(max(1.0, largest_score(weights, facts) / 64))))
+    """Return in which unit edges are asked about: 1 where scores are at most 64, otherwise a power of two (exact).
+
+    It is so large that a message of weights of the largest norm that parties take is no longer with the edges.
+    """
+    largest = largest_score(weights, facts)
+    return 1.0 if largest <= 64 else float(2.0 ** (math.ceil(math.log2(largest)) + 20))  # noqa: PLR2004

@@ -103,7 +103,8 @@ class ThresholdRule:
 
     def __str__(self) -> str:
         """Return the rule as `read` reads it."""
-        return self.name + ("=" if self.numbers else "") + ":".join(f"{number:.15g}" for number in self.numbers)
+        numbers = ":".join(repr(number).removesuffix(".0") for number in self.numbers)
+        return self.name + ("=" if self.numbers else "") + numbers
 
     @property
     def estimated(self) -> bool:
@@ -166,13 +167,15 @@ class ThresholdRule:
         (least,) = self.numbers
         if not (enough := [score for estimate, score in candidates if estimate >= least]):
             most = max(estimate for estimate, _ in candidates)
-            raise InvalidInputError(f"the largest recall that was estimated is {most:.3g}, not {least:g}")
+            raise InvalidInputError(
+                f"the largest recall that was estimated is {math.floor(most * 1000) / 1000:g}, not {least:g}"
+            )
         return float(max(enough))
 
     def _cost(self, point: Point) -> float:
         """Return what the errors at a point cost."""
         (_, false_positive), (false_negative, _) = point["confusion"]
-        by_positive, by_negative = self.numbers
+        by_positive, by_negative = (number / max(self.numbers) for number in self.numbers)  # their ratio alone counts
         return float(false_positive * by_positive + false_negative * by_negative)
 
 

@@ -24,6 +24,8 @@ from parley.common.encoding.number_lines import document_lines
 from parley.common.errors import InvalidInputError
 from parley.common.extras import require_extra
 from parley.common.learning.evaluation import FigureEstimate
+from parley.common.learning.threshold import at_threshold
+from parley.common.runs.evaluation import RunEvaluation
 from parley.common.runs.model_document import ModelDocument, read_document
 from parley.common.runs.predictions import Predictor
 from parley.learner.models.card import model_card
@@ -99,7 +101,7 @@ def _parameters(read: ModelDocument) -> Iterator[tuple[str, object]]:
 
 
 def _metrics(read: ModelDocument) -> Iterator[tuple[str, float]]:
-    """Yield the price of the model, and each figure of its evaluation with the ends of its interval."""
+    """Yield the price of the model, and the figures of its evaluation at its threshold with their intervals' ends."""
     for promise in read.guarantees:
         if promise.epsilon is not None:
             yield f"epsilon/{promise.view}/{promise.calibration}", promise.epsilon
@@ -107,7 +109,8 @@ def _metrics(read: ModelDocument) -> Iterator[tuple[str, float]]:
         return
     yield "evaluation/epsilon", read.evaluation.epsilon
     yield "evaluation/rows", read.evaluation.rows
-    for name, value in dict(read.evaluation).items():
+    stated = at_threshold(read.model_dump(mode="json", include={"evaluation", "threshold", "study"}))
+    for name, value in dict(RunEvaluation.model_validate_json(json.dumps(stated))).items():
         by_class = value if isinstance(value, dict) else {"": value}
         for key, figure in by_class.items():
             if isinstance(figure, FigureEstimate):

@@ -43,6 +43,7 @@ from parley.common.wire.party_api import Approval, assumptions_of, is_of_people
 
 _EQUAL = 1e-6  # epsilons of two machines agree up to this relative difference
 _MOST_NAMED = 5
+_BY_ANOTHER_VERSION = "if an earlier version of Parley made it, that one can check it"
 _STATED_LATER = frozenset({*ALWAYS, *ASSUMED})
 """Assumptions of every run, or of its algorithm, that documents of older versions do not state."""
 
@@ -209,7 +210,7 @@ def _derived_promises(spec: RunSpec) -> tuple[list[Promise], tuple[str, ...]]:
     try:
         return [Promise.model_validate(guarantee.to_json()) for guarantee in guarantees(spec.build(), spec.facts())], ()
     except ParleyError as error:
-        return [], (f"specification: {error.detail}",)
+        return [], (f"specification: {error.detail} ({_BY_ANOTHER_VERSION})",)
 
 
 def _unstated(read: ModelDocument, derived: Sequence[Promise]) -> dict[str, None]:
@@ -358,10 +359,10 @@ def _faults_of_evaluation(model: _SignedModel) -> Iterator[str]:
     try:
         promise = guarantees(spec.build(), spec.facts())[0]
     except ParleyError as error:
-        yield error.detail
+        yield f"{error.detail} ({_BY_ANOTHER_VERSION})"
     else:
         if not (_near(promise.epsilon, evaluation.epsilon) and _near(promise.delta, evaluation.delta)):
-            yield "its cost is not what follows from its specification"
+            yield f"its cost is not what follows from its specification ({_BY_ANOTHER_VERSION})"
     yield from _faults_of_consents(spec, certificate, evaluation.contributors)
 
 

@@ -17,7 +17,7 @@ from parley.common.runs.certificate import Certificate, signed_certificate
 from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.learner.cli.main import learner_app
 from parley.learner.models.card import CARD_SOURCES, _short, _template, card_page, model_card
-from parley.learner.models.verification import PublicKeys, Verification
+from parley.learner.models.verification import PublicKeys, Verification, verify_document
 from tests.support.models import document_of
 from tests.support.secure_cluster import signing_key
 
@@ -451,3 +451,17 @@ def test_a_page_is_whole_and_loads_nothing() -> None:
         "</html>",
         "",
     ]
+
+
+def test_what_an_earlier_version_made_is_referred_to_it() -> None:
+    """An evaluation had `bins`."""
+    study = Study(
+        name="s",
+        features=(Feature(name="x", lower=0, upper=1),),
+        label=Label(name="y", values=("a", "b")),
+        hold_out=0.5,
+    )
+    certificate = certified(study, algorithm="evaluate", parameters={"bins": 10})
+    faults = verify_document(document_of(study, certificate=certificate.model_dump(mode="json"))).faults
+    referred = "specification: parameters of evaluate: unknown: bins; there are largest_error "
+    assert f"{referred}(if an earlier version of Parley made it, that one can check it)" in faults

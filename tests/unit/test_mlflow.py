@@ -74,6 +74,19 @@ def certified_document() -> dict[str, Any]:
     return document_of(STUDY, certificate=certificate.model_dump(mode="json"), **more)
 
 
+def test_metrics_are_those_at_the_threshold_by_which_the_model_predicts(mlflow: Any) -> None:  # noqa: ANN401 -- a module
+    names = ("accuracy", "balanced_accuracy", "precision", "recall", "specificity", "f1")
+    point = {"score": -1.5, "confusion": [[1.0, 2.0], [3.0, 4.0]]} | {
+        name: {"estimate": place / 16, "low": place / 16, "high": 1.0} for place, name in enumerate(names)
+    }
+    threshold = {"rule": "balanced", "score": -1.5, "estimated": True}
+    document = document_of(STUDY, evaluation=EVALUATION | {"points": [point]}, threshold=threshold)
+    metrics = mlflow.get_run(fetched(document).log_mlflow()).data.metrics
+    assert (metrics["accuracy"], metrics["balanced_accuracy"]) == (0, 1 / 16)
+    recall = {name: value for name, value in metrics.items() if name.startswith("recall") and "." not in name}
+    assert sorted(recall.values()) == [3 / 16, 4 / 16]
+
+
 def test_a_model_is_logged_with_all_that_is_known_of_it(mlflow: Any, tmp_path: Path) -> None:  # noqa: ANN401 -- a module
     document = certified_document()
     run = mlflow.get_run(fetched(document).log_mlflow())

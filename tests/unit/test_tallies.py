@@ -269,7 +269,7 @@ def test_two_classes_are_asked_for_scores_and_then_between_edges_one_of_them_0()
     assert np.array_equal(end.value.value.made_of["edges"], cells.edges)
 
 
-@pytest.mark.parametrize("weight", [0.0, 1e-310, 1.0, 3e4])
+@pytest.mark.parametrize("weight", [0.0, 1e-310, 1.0, 3e4, 46340.95])
 def test_edges_between_the_scores_of_large_weights_are_asked_about_and_read_as_they_are(weight: float) -> None:
     two = replace(facts(BINARY, Logistic()), public=np.full((1, 2), weight))
     algorithm = Evaluate()

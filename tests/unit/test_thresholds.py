@@ -110,7 +110,16 @@ def test_a_refusal_repeats_no_character_that_moves_a_cursor() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["balanced", "f1", "recall=0.9", "cost=1:20", "probability=0.110000000001", "prevalence"]
+    "text",
+    [
+        "balanced",
+        "f1",
+        "recall=0.9",
+        "cost=1:20",
+        "probability=0.110000000001",
+        "probability=0.9999999999999999",
+        "prevalence",
+    ],
 )
 def test_a_rule_is_written_as_it_is_read(text: str) -> None:
     assert str(ThresholdRule.read(text)) == text
@@ -144,6 +153,7 @@ def test_rules_choose_the_best_threshold_of_an_evaluation() -> None:
     assert recalls[-3.0] >= 0.9 > recalls[-2.5]
     assert chosen_threshold("recall=.97", study_of(), EVALUATION).score == -3.5
     costs = [chosen_threshold(f"cost=1:{missed}", study_of(), EVALUATION).score for missed in (0.1, 1, 5, 1000)]
+    assert chosen_threshold("cost=2e307:1e308", study_of(), EVALUATION).score == costs[2], "their ratio counts"
     assert costs == sorted(costs, reverse=True)
     assert (costs[0], costs[-1]) == (0.5, -4.0)
     threshold = chosen_threshold("recall=.9", study_of(), EVALUATION)
@@ -183,6 +193,7 @@ def test_without_an_evaluation_that_tells_enough_0_is_the_threshold_and_the_reas
         ("recall=1", EVALUATION, "the largest recall that was estimated is 0.9"),
         ("balanced", unknown, "leaves no estimate of balanced accuracy at any threshold"),
         ("recall=.5", unknown, "leaves no estimate of recall at any threshold"),
+        ("recall=1", {"points": [{"score": 0.0, "recall": {"estimate": 0.99999}}]}, "was estimated is 0.999, not 1"),
     ):
         threshold = chosen_threshold(rule, study_of(), evaluation)
         assert threshold.score == 0.0

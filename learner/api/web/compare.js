@@ -2,6 +2,7 @@
 
 import { changes, get } from "./api.js";
 import { badge, bound, h, heading, number, table, showError, writer } from "./dom.js";
+import { nearestPoint } from "./evaluation.js";
 import { STATISTICS } from "./statistics.js";
 
 export async function show(main, ids, signal) {
@@ -34,7 +35,7 @@ const LINES = [
   ["Owners", ({ run }) => String(run.parties.length - Object.keys(run.absent).filter((name) => run.parties.includes(name)).length)],
   ["Secure sum", ({ run }) => run.secure_sum === "none" ? "no" : run.secure_sum],
   ...STATISTICS.filter(({ better, title }) => better && !title.includes("{}"))
-    .map((statistic) => [heading(statistic.title), ({ model }) => figure(model?.evaluation?.[statistic.name], writer(statistic))]),
+    .map((statistic) => [heading(statistic.title), ({ model }) => figure(figures(model)[statistic.name], writer(statistic))]),
   ["By", ({ run }) => run.user],
 ];
 
@@ -42,6 +43,14 @@ function promise(model, view) {
   const guarantee = model?.guarantees.find((each) => each.view === view);
   if (!guarantee) return "–";
   return guarantee.epsilon === null ? "nothing" : `ε ${bound(guarantee.epsilon)}, δ ${bound(guarantee.delta, 2)}`;
+}
+
+/** The figures of a model's evaluation, at its threshold where they depend on it. */
+function figures(model) {
+  const { evaluation, threshold } = model ?? {};
+  if (!threshold?.score || !evaluation?.points?.length) return evaluation ?? {};
+  const { accuracy, balanced_accuracy } = evaluation.points[nearestPoint(evaluation.points, threshold.score)];
+  return { ...evaluation, accuracy, balanced_accuracy };
 }
 
 /** A figure with its interval, or a dash if there is none. */

@@ -85,6 +85,12 @@ export function chosenPoint(points, rule, value) {
 
 const likelihood = (score) => 1 / (1 + Math.exp(-score));
 
+/** The place of the point nearest to a score, by their probabilities. */
+export function nearestPoint(points, score) {
+  const away = (point) => Math.abs(likelihood(point.score) - likelihood(score));
+  return points.reduce((best, point, index) => away(point) < away(points[best]) ? index : best, 0);
+}
+
 /** What scores have too much for probabilities, by class weights, as parley.common.data.class_weights.prior_offset has it. */
 function offsetOf({ classes, class_weights: weights }) {
   const [negative, positive] = classes.map((name) => Math.log(weights?.[name] || 1));
@@ -106,7 +112,7 @@ class Threshold {
     this.value = h("input", { id: "rule-value", type: "number", step: "any", oninput: () => this.choose() });
     this.valueField = field("", this.value);
     this.refused = h("div", { class: "alert", role: "alert" });
-    this.slider.value = this.nearest(this.inUse?.score ?? 0);
+    this.slider.value = nearestPoint(points, this.inUse?.score ?? 0);
     const [name, number = ""] = (this.inUse?.rule ?? "balanced").split("=");
     if (RULES.some(([each]) => each === name)) this.rule.value = name;
     this.setLimits(number.includes(":") ? Number(number.split(":")[1]) / Number(number.split(":")[0]) : Number(number));
@@ -124,11 +130,6 @@ class Threshold {
   get ruleText() {
     const { rule: { value: rule }, value: { valueAsNumber: value } } = this;
     return rule === "recall" ? `recall=${value}` : rule === "cost" ? `cost=1:${value}` : rule;
-  }
-
-  nearest(score) {
-    const away = (point) => Math.abs(likelihood(point.score) - likelihood(score));
-    return this.points.reduce((best, point, index) => away(point) < away(this.points[best]) ? index : best, 0);
   }
 
   /** Shows the number that a rule needs, if it needs one. */
@@ -160,7 +161,7 @@ class Threshold {
     this.matrix.replaceChildren(confusion(point.confusion, classes));
     this.curves?.mark(point);
     if (!this.run) return; // an evaluation's own page: the rule is its model's
-    const { inUse } = this, at = this.points[this.nearest(inUse?.score ?? 0)] === point;
+    const { inUse } = this, at = this.points[nearestPoint(this.points, inUse?.score ?? 0)] === point;
     this.used.replaceChildren(inUse ? `In use: the rule ${inUse.rule}, above ${number(inUse.score, 3)}.` : "In use: above 0, where no rule is set.",
       at ? "" : " The slider shows another.", inUse?.unmet ? h("span", { class: "warn" }, ` The rule chose none: ${inUse.unmet}.`) : "");
   }
@@ -171,7 +172,7 @@ class Threshold {
     try {
       const body = JSON.stringify({ rule: this.ruleText }), headers = { "Content-Type": "application/json" };
       this.inUse = await (await ask(`/v1/runs/${this.run.id}/threshold`, { method: "PUT", body, headers, signal: this.signal })).json();
-      this.slider.value = this.nearest(this.inUse?.score ?? 0);
+      this.slider.value = nearestPoint(this.points, this.inUse?.score ?? 0);
       this.draw();
     } catch (error) {
       this.refused.replaceChildren(h("p", {}, error.message));

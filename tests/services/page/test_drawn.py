@@ -109,6 +109,27 @@ FORM = """
   return { warned, refused, asked: asked[0] };
 """
 
+COMPARED = """
+  const real = window.fetch, ended = new AbortController(), { show } = await import("/page/compare.js");
+  const run = (id) => ({ id, study: "s", state: "completed", algorithm: "dp_gd", epsilon: { a: 1 }, user: "alice",
+    rounds: { done: 1, of: 1 }, parties: ["a"], absent: {}, secure_sum: "none" });
+  const results = { ...of, points, accuracy: figure(.9), balanced_accuracy: figure(.5), auc: figure(.92) };
+  const thresholds = { at0: null, chosen: { score: -2.1 } };
+  window.fetch = async (path, options) => {
+    const [, id, part] = path.match(/^.v1.runs.(at0|chosen)(.model)?$/) ?? [];
+    if (!id) return real(path, options);
+    const model = { guarantees: [], evaluation: results, threshold: thresholds[id] };
+    return new Response(JSON.stringify(part ? model : run(id)));
+  };
+  main.replaceChildren();
+  show(main, "at0,chosen", ended.signal).catch(() => null);
+  while (!find("#comparison")) await new Promise((resolve) => setTimeout(resolve, 20));
+  ended.abort();
+  window.fetch = real;
+  const rows = [...find("#comparison").querySelectorAll("tr")];
+  return rows.map((row) => [...row.children].map((each) => each.textContent));
+"""
+
 OTHERS = """
   const texts = (results, label, classes) => {
     main.replaceChildren(...evaluation({ ...of, ...results }, { classes, study: { label } }));
@@ -216,3 +237,9 @@ def test_the_form_says_on_its_button_what_the_forecast_warns_of(visitor: Visitor
     assert shown["asked"] == ["ann"], "an owner that is away takes no part unless the user says so"
     assert shown["refused"] == "ann would refuse the run: one run may cost at most epsilon 0.5."
     assert visitor.log() == []
+
+
+def test_runs_are_compared_by_their_figures_at_the_thresholds_of_their_models(visitor: Visitor) -> None:
+    rows = {name: cells for name, *cells in computed(visitor, COMPARED)}
+    assert [cell.split(" ")[0] for cell in rows["Accuracy"]] == ["90.0", "79.0"]
+    assert rows["AUC"][0] == rows["AUC"][1]

@@ -28,6 +28,8 @@ from tests.support.cluster import Cluster, asgi_cluster, submit, train, watch
 from tests.support.intercepted import learner_of
 from tests.support.secure_cluster import SUMS, SecureCluster, secure_services, signing_key
 
+EARLIER = "if an earlier version of Parley made it, that one can check it"
+
 Document = dict[str, Any]
 ORDER: Document = {"epsilon": 2.0, "delta": 1e-6}
 
@@ -278,7 +280,7 @@ ALL_FAULTS: dict[str, tuple[str, ...]] = {
     ),
     "evaluation's cost": (
         "evaluation: not what the learner signed",
-        "evaluation: its cost is not what follows from its specification",
+        f"evaluation: its cost is not what follows from its specification ({EARLIER})",
     ),
     "evaluation's run": ("evaluation: of another run or study",),
     "evaluation of another model": (
