@@ -12,8 +12,9 @@ scale: about as many positive rows as were counted, slopes of 0 to 5 in most mod
 tell all rows apart, hardly any bend, and .1 % that the score cannot tell, give or take a factor of 12 twice. They were
 set on made-up normal scores and on four sets (Adult, hospital readmission, credit card fraud, and simulated rows that a
 model tells apart). Intervals hold figures to their rate on other draws of these, and of normal scores 0 to 6 deviations
-apart, of 100 to 3,000 rows, 3 to 50 % of them positive; of scores whose classes mix in other ways, such as two groups
-of positive rows, they do less often. Where the counts are many beside the noise, they decide, not these laws.
+apart, of 100 to 3,000 rows, 3 to 50 % of them positive, at epsilon 1; of scores whose classes mix in other ways, such
+as two groups of positive rows, and of classes that noise nearly hides, they do less often. Where the counts are many
+beside the noise, they decide, not these laws.
 
 Within a bin scores are spread evenly, and classes drift apart as the curve says, up to twice or not at all. Or the rows
 of a bin have one score, as those of a study of few categories: intervals hold the figure of either.
