@@ -19,8 +19,11 @@ from parley.common.runs.specification import RunSpec
 USUAL_SHARE = 0.1
 """The share of a run's budget that is kept if nobody says otherwise."""
 _NOT_EVALUATED = "the model is not evaluated"
-_EPSILONS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Epsilons of an evaluation to propose, the first that is of use."""
+MOST_USUAL_EPSILON = _EPSILONS[-1]
+"""The largest epsilon of an evaluation that is proposed."""
+_USUAL_DELTA = "1e-6"
 _WIDEST_ACCURACY = 0.1
 _WIDEST_R_SQUARED = 0.2
 _UNIFORM = 1 / 3
@@ -92,11 +95,24 @@ def is_of_use(evaluation: RunSpec) -> bool:
 
 def _later(evaluation: RunSpec) -> str:
     """Say at what epsilon an evaluation that is not of use would be."""
+    if (epsilon := useful_epsilon(evaluation)) is None:
+        return f"ask for it later, with more rows: even an epsilon of {MOST_USUAL_EPSILON:g} is too little"
+    command = evaluate_command_line("RUN", epsilon)
+    return f"ask for it later, at a larger one ({command})"
+
+
+def useful_epsilon(evaluation: RunSpec) -> float | None:
+    """Return the least of a few usual epsilons at which an evaluation, of known sizes, is of use; None if none is."""
     for epsilon in _EPSILONS:
         budgets = {m.name: m.budget.model_copy(update={"epsilon": epsilon}) for m in evaluation.parties}
         if is_of_use(evaluation.with_budgets(budgets)):
-            return f"ask for it later, at a larger one (parley-learner evaluate RUN --epsilon {epsilon:g})"
-    return f"ask for it later, with more rows: even an epsilon of {_EPSILONS[-1]:g} is too little"
+            return epsilon
+    return None
+
+
+def evaluate_command_line(run: str, epsilon: float) -> str:
+    """Return the command that evaluates a run's model at an epsilon, as people type it."""
+    return f"parley-learner evaluate {run} --epsilon {epsilon:g} --delta {_USUAL_DELTA}"
 
 
 def _refusal(evaluation: RunSpec, rules: Mapping[str, OwnerRules]) -> str | None:

@@ -19,7 +19,14 @@ import typer
 from parley.common.errors import ConflictError, InvalidInputError, UnavailableError
 from parley.common.service.commands import CsvOption, Printer, TableOption, deferred
 from parley.learner.api import routes
-from parley.learner.cli.begin import PlainHttpOption, environment_of, exported, make_learner, serve_line
+from parley.learner.cli.begin import (
+    PlainHttpOption,
+    checked_url,
+    environment_of,
+    exported,
+    make_learner,
+    serve_line,
+)
 from parley.learner.cli.options import HERE, SETTINGS
 from parley.learner.cli.roster import unused_file, write_invitation
 from parley.learner.cli.serve import serve_command
@@ -114,13 +121,15 @@ def quickstart_command(
     if file.exists() and studies.read_study(file) != drafted.study:
         raise ConflictError(
             f"{file} is another study of this name: say --name NAME; or invite more owners to that one: "
-            f"parley-learner invite NAME --study {drafted.study.name}"
+            f"parley-learner invite NAME --study {quote(drafted.study.name)}"
         )
     if is_new and url is None:
-        url = prompt("where owners will reach this learner", HERE_ALONE) if is_asked else HERE_ALONE
+        url = _ask_url(plain_http=plain_http) if is_asked else HERE_ALONE
     if owners is None and is_asked:
-        owners = [typer.prompt("owners to invite, with commas between", default="", show_default=False, err=True)]
-    asked = _requests(_split(owners or ()), drafted.study.name)
+        question = "owners to invite, with commas between"
+        asked = drafting.until_valid(_ask_or_none, question, "", lambda said: _requests([said], drafted.study.name))
+    else:
+        asked = _requests(owners or (), drafted.study.name)
     if is_new and url:
         _check_port(url)
         make_learner(root, url, "learner", None, plain_http=plain_http, compose=False)
@@ -212,15 +221,33 @@ class LearnerHere:
 
 def _ask_least(question: str, proposed: str) -> str:
     """Ask for the label, and for what a public table does not say; the rest is as the table has it."""
-    return proposed if proposed and question != drafting.LABEL_QUESTION else prompt(question, proposed)
+    return proposed if proposed and drafting.LABEL_QUESTION not in question else prompt(question, proposed)
 
 
-def _requests(names: Sequence[str], study: str) -> list[membership.InvitationRequest]:
-    """Return the requests to invite these owners to a study; raises InvalidInputError for a name that cannot be one."""
+def _ask_or_none(question: str, proposed: str) -> str:
+    """Ask at the terminal; Enter takes what is proposed, which may be nothing."""
+    answer: str = typer.prompt(question, default=proposed, show_default=False, err=True)
+    return answer
+
+
+def _ask_url(*, plain_http: bool) -> str:
+    """Ask where owners will reach the learner, until it can be there."""
+
+    def free(text: str) -> str:
+        _check_port(url := checked_url(text, plain_http=plain_http))
+        return url
+
+    return drafting.until_valid(prompt, "where owners will reach this learner", HERE_ALONE, free)
+
+
+def _requests(texts: Sequence[str], study: str) -> list[membership.InvitationRequest]:
+    """Return the requests to invite owners, whose names have commas between, to a study.
+
+    Raises InvalidInputError for a name that cannot be one.
+    """
+    names = dict.fromkeys(_split(texts))
     try:
-        return [
-            membership.InvitationRequest(name=name, studies=(study,), hours=_HOURS) for name in dict.fromkeys(names)
-        ]
+        return [membership.InvitationRequest(name=name, studies=(study,), hours=_HOURS) for name in names]
     except ValueError:
         raise InvalidInputError(
             "--owners: names have letters, digits, '.', '_' and '-', and begin with a letter or digit"
@@ -273,9 +300,9 @@ def _report(
     following = [
         *([] if is_started or learner.is_running() else [serving]),
         *(f"parley-learner roster confirm {name} WORDS   (the six that its owner reads to you)" for name in strangers),
-        *([] if invited else [f"parley-learner invite NAME --study {study}"]),
-        f"parley-learner forecast {study} --epsilon 1 --delta 1e-5",
-        f"parley-learner submit {study} --epsilon 1 --delta 1e-5 --watch",
+        *([] if invited else [f"parley-learner invite NAME --study {quote(study)}"]),
+        f"parley-learner forecast {quote(study)} --epsilon 1 --delta 1e-5",
+        f"parley-learner submit {quote(study)} --epsilon 1 --delta 1e-5 --watch",
     ]
     out.done(
         "\n".join(lines),

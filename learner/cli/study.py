@@ -191,6 +191,9 @@ class Drafted:
             out.aside("  take one all the same by --column NAME; --leave-out NAME leaves another out")
         for name, reason in self.draft.doubtful.items():
             out.aside(f"  warning: {shortened(name)!r} {reason}")
+        if self.study.kind == "binary":
+            _, positive = self.study.label.values
+            out.aside(f"  {positive!r} is the positive class: --positive takes the other")
         for line in self.rows.lines() if self.rows else ():
             out.aside(f"  {line}")
         out.aside(f"  {_held_out(self.study.hold_out)}")

@@ -57,7 +57,7 @@ def test_a_tenth_is_kept_where_many_rows_are_held_out() -> None:
 @pytest.mark.parametrize(
     ("whole", "rules", "words"),
     [
-        (run(200), RULES, "40 held-out rows are too few at epsilon 0.1 to 0.2; ask for it later, at a larger one (parley-learner evaluate RUN --epsilon 5)"),  # noqa: E501
+        (run(200), RULES, "40 held-out rows are too few at epsilon 0.1 to 0.2; ask for it later, at a larger one (parley-learner evaluate RUN --epsilon 5 --delta 1e-6)"),  # noqa: E501
         (run(5), RULES, "hold_out = 0.1 leaves none of the 5 rows of a to evaluate on"),
         (run(MANY, adjacency="whole_party", algorithm="parameter_average"), RULES, "hide"),
         (run(MANY), RULES.model_copy(update={"algorithms": ("dp_gd",)}), "a: the owner does not allow evaluate"),
