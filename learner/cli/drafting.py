@@ -389,9 +389,14 @@ class PublicRowsFit:
     @property
     def owners_options(self) -> str:
         """What owners of tables like this one add to their commands, for a shell, each after a blank."""
-        options = [" --clip"] if self._exceeds or self.is_sample else []
+        options = [self.clip_option]
         options += [f" --value {shlex.quote(_meaning(name, code))}" for name, code in self._coded]
         return "".join(options)
+
+    @property
+    def clip_option(self) -> str:
+        """The option by which values beyond the bounds count as the bounds, if owners' tables are likely to need it."""
+        return " --clip" if self._exceeds or self.is_sample else ""
 
     @property
     def _exceeds(self) -> bool:

@@ -183,6 +183,11 @@ class Drafted:
         """What owners of tables like a public one add to their commands, for a shell, each after a blank."""
         return self.rows.owners_options if self.rows else ""
 
+    @property
+    def clip_option(self) -> str:
+        """The one of these options that an owner may give for tables of other studies too."""
+        return self.rows.clip_option if self.rows else ""
+
     def print_notes(self, out: Printer) -> None:
         """Print what the author should look at, for people."""
         for name, reason in self.draft.left_out.items():

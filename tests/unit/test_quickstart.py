@@ -122,6 +122,7 @@ def test_owners_get_the_options_that_their_tables_need_and_members_are_not_compa
     monkeypatch.setattr(LearnerHere, "members", lambda _: {"north"})
     words = ["lungs.csv", "--public", "--label", "ill", "--bounds", "age=30:40", "--owners", "north"]
     again = CliRunner().invoke(learner_app, ["quickstart", *words])
-    assert "join north-2.invitation.json --data TABLE --clip\n" in again.stdout
+    assert "join north-2.invitation.json --data gains=TABLE --data lungs=TABLE --clip\n" in again.stdout, "for both"
+    assert "north: north-2.invitation.json (an earlier invitation counts no more: " in again.stdout
     for said in ("by telephone", "parley-party serve", "roster confirm"):
         assert said not in again.output, "it is a member already"
