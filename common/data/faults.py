@@ -171,6 +171,7 @@ MOST_COLUMNS = 20
 
 _DROPS = 'rows that miss their list or their label are kept as empty ones by "missing": "drop" in the study'
 _REMEDIES: Mapping[FaultKind, str] = {
+    "absent": "a column under another name has to be renamed, or read by a query as the source: SELECT other AS name",
     "missing": 'rows that miss a value are kept as empty ones by "missing": "drop" in the study, on all of it or on a '
     'feature, and "missing": "value" puts a feature\'s "fill" there',
     "list missing": _DROPS,

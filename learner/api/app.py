@@ -171,7 +171,8 @@ def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
             foreseen = foreseen.model_copy(update={"without": prospect.without})
             draft = prospect.draft
         majority = draft.study.majority or await asyncio.to_thread(learner.engine.majority, draft.study)
-        return foreseen.model_copy(update={"majority": majority})
+        unused = learner.studies.unused_change(draft.study.name) if isinstance(order.study, str) else None
+        return foreseen.model_copy(update={"majority": majority, "unused_file": unused})
 
 
 def _add_runs(app: FastAPI, learner: LearnerService) -> None:
