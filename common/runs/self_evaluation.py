@@ -56,7 +56,12 @@ def keep_for_evaluation(
         evaluation = asked.among(run.names).with_sizes(sizes)
         whole = run.parties[0].budget.epsilon + evaluation.parties[0].budget.epsilon
         share = f"{evaluation.parties[0].budget.epsilon / whole:.2g} of the budget"
-        return SelfEvaluation(run, words=_kept(share, evaluation))
+        few = (
+            ""
+            if is_of_use(evaluation)
+            else "; so few say little at this epsilon: take a larger share by --evaluate, or "
+        )
+        return SelfEvaluation(run, words=_kept(share, evaluation) + (few and few + _later(evaluation)))
     if not if_useful or run.study.hold_out is None or not run.build().makes_one_model:
         return SelfEvaluation(run)
     try:

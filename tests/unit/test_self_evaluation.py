@@ -85,7 +85,10 @@ def test_what_was_asked_for_is_evaluated_however_little_it_tells() -> None:
     asked = evaluation_spec(whole, {name: Budget(epsilon=0.25, delta=1e-6) for name in whole.names}, {})
     kept = keep_for_evaluation(whole, {}, asked, if_useful=False)
     assert (kept.run, kept.evaluation) == (whole, None), "it is stored already"
-    assert kept.words == "0.2 of the budget (epsilon 0.25) evaluates the model on 10 held-out rows"
+    assert kept.words == (
+        "0.2 of the budget (epsilon 0.25) evaluates the model on 10 held-out rows; so few say little at this epsilon: "
+        "take a larger share by --evaluate, or ask for it later, with more rows: even an epsilon of 10 is too little"
+    )
     with pytest.raises(InvalidInputError, match="none of the 9 rows of a"):
         keep_for_evaluation(run(9), {}, asked, if_useful=False)
 
