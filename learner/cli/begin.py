@@ -132,7 +132,7 @@ def environment_of(root: Path, url: str, *, plain_http: bool) -> dict[str, str]:
     return environment | ({} if plain_http else {"PARLEY_CA": str(root / AUTHORITY)})
 
 
-def checked_url(text: str, *, plain_http: bool) -> str:
+def url_of_learner(text: str, *, plain_http: bool) -> str:
     """Return the URL of a learner to make; raises InvalidInputError for one that it cannot have."""
     _address(_url(text), None, plain_http=plain_http, compose=False)
     return text

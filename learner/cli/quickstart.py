@@ -21,11 +21,11 @@ from parley.common.service.commands import CsvOption, Printer, TableOption, defe
 from parley.learner.api import routes
 from parley.learner.cli.begin import (
     PlainHttpOption,
-    checked_url,
     environment_of,
     exported,
     make_learner,
     serve_line,
+    url_of_learner,
 )
 from parley.learner.cli.options import HERE, SETTINGS
 from parley.learner.cli.roster import data_options, unused_file, write_invitation
@@ -253,7 +253,7 @@ def _ask_url(*, plain_http: bool) -> str:
     """Ask where owners will reach the learner, until it can be there."""
 
     def free(text: str) -> str:
-        _check_port(url := checked_url(text, plain_http=plain_http))
+        _check_port(url := url_of_learner(text, plain_http=plain_http))
         return url
 
     return drafting.until_valid(prompt, "where owners will reach this learner", HERE_ALONE, free)

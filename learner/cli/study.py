@@ -197,7 +197,7 @@ class Drafted:
         for name, reason in self.draft.doubtful.items():
             out.aside(f"  warning: {shortened(name)!r} {reason}")
         if self.study.kind == "binary":
-            _, positive = self.study.label.values
+            positive = self.study.label.model_dump()["values"][1]
             out.aside(f"  {positive!r} is the positive class: --positive takes the other")
         for line in self.rows.lines() if self.rows else ():
             out.aside(f"  {line}")

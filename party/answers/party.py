@@ -394,7 +394,7 @@ class Party:
     def tend(self) -> None:
         """Let go of the examples that nobody asks about; take up data that the owner has accepted by a command.
 
-        It waits for settings that are taken up: else terms of earlier ones would replace theirs while studies load.
+        It waits for settings that are taken up, for while studies load, the terms of earlier ones would replace theirs.
         """
         with self._taking_up:
             self.store.allot(budget_of(self.settings.policy), terms_of(self.settings))  # a command may have older ones

@@ -324,15 +324,16 @@ def test_a_public_table_of_forms_has_bounds_without_negative_codes_and_yes_as_th
 ) -> None:
     data = table(tmp_path, age=[30, 40, -999, 60] * 10, ill=["Ja", "Nein", "Nein", "Nein"] * 10)
     study = made(data, "--public", "--label", "ill", "--force")
-    (age,) = study.features
-    assert (age.lower, age.upper) == (30.0, 60.0)
+    age = study.features[0].model_dump()
+    assert (age["lower"], age["upper"]) == (30.0, 60.0)
     assert study.label.model_dump()["values"] == ("Nein", "Ja")
     told = init(data, "--public", "--label", "ill", "--force").stderr
     assert "study.json --data TABLE --clip --value age:-999=" in told
     assert "'Ja' is the positive class" in told
     assert "does not fit" not in told
     assert "25.00% of the rows of this file miss a value" in told
-    for codes_alone in ([-999] * 40, [-999, -99] * 20):
+    alone: tuple[list[object], ...] = ([-999] * 40, [-999, -99] * 20)
+    for codes_alone in alone:
         codes = table(tmp_path, age=codes_alone, ill=["no", "yes"] * 20)
         made(codes, "--public", "--label", "ill", "--column", "age", "--force")
 

@@ -142,7 +142,7 @@ def test_studies_that_are_taken_up_together_are_not_mistaken_for_each_other_whil
 ) -> None:
     """The service looks after its studies every few seconds, also while new ones are loading."""
     with Party(owner.settings(owner.entry("first"))) as party:
-        load, looks = holdings.load_holding, []
+        load, looks = load_holding, []
 
         def load_slowly(*args: Any, **terms: Any) -> Any:  # noqa: ANN401 -- as it is
             looks.append(Thread(target=party.tend))
