@@ -204,7 +204,8 @@ class Enrolment:
         if not response.is_success:
             detail = one_line(str(_json(response).get("detail", f"HTTP status {response.status_code}"))[:500])
             unknown = response.status_code == httpx.codes.UNAUTHORIZED
-            reason = "it has been used, replaced or taken back, or has expired" if unknown else detail
+            gone = "it has been used, replaced or taken back, or has expired: ask the learner's operator for the newest"
+            reason = gone if unknown else detail
             raise ConflictError(f"the learner does not take the invitation: {reason}")
         return Membership.model_validate_json(response.content)
 

@@ -46,6 +46,16 @@ _NUMBERED = frozenset({"1", "2"})
 _TRUTH_WORDS = _NUMBERED.union(*_TRUTHS)
 
 
+def with_yes_last(values: Sequence[str]) -> tuple[str, ...]:
+    """Return two values that say no and yes in this order, and all others in theirs.
+
+    >>> with_yes_last(["Ja", "Nein"]), with_yes_last(["on", "off", "other"])
+    (('Nein', 'Ja'), ('on', 'off', 'other'))
+    """
+    folded = tuple(value.casefold() for value in values)
+    return tuple(values[::-1] if folded[::-1] in _TRUTHS else values)
+
+
 @dataclass(frozen=True, slots=True)
 class Doubt:
     """A ``column`` that is most likely read wrongly: ``what`` is strange about it, and the ``remedy``."""
@@ -161,6 +171,7 @@ MOST_COLUMNS = 20
 
 _DROPS = 'rows that miss their list or their label are kept as empty ones by "missing": "drop" in the study'
 _REMEDIES: Mapping[FaultKind, str] = {
+    "absent": "a column under another name has to be renamed, or read by a query as the source: SELECT other AS name",
     "missing": 'rows that miss a value are kept as empty ones by "missing": "drop" in the study, on all of it or on a '
     'feature, and "missing": "value" puts a feature\'s "fill" there',
     "list missing": _DROPS,

@@ -35,6 +35,8 @@ _CARRIERS = frozenset({
 })  # fmt: skip
 """Things that are numbered once for each person, or for each stay of a person."""
 _NUMBERS = frozenset({"code", "id", "identifier", "key", "nbr", "no", "nr", "num", "number"})
+_GAPS = re.compile(r"[\s_.-]+")
+"""What programs write between the words of a name: blanks, underscores, dots, hyphens."""
 _MOST_NUMERIC = 0.3
 """The largest share of a line of names that may be numbers."""
 
@@ -87,12 +89,14 @@ def similar_name(name: str, names: Iterable[str]) -> str | None:
 
 
 def match_columns(names: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:
-    """Match each name that is wanted with a column: one spelt the same, or the same but for capitals and blanks.
+    """Match each name that is wanted with a column: one spelt the same, or the same but for capitals and gaps.
+
+    Gaps are surrounding blanks, and the blanks, underscores, dots and hyphens between words.
 
     A name that several columns resemble, or a column that several names resemble, is left out.
 
-    >>> match_columns(["age", " ILL ", "Dose", "DOSE"], ["age", "ill", "dose"])
-    {'age': 'age', 'ill': ' ILL '}
+    >>> match_columns(["age", " ILL ", "Dose", "DOSE", "Days in-bed"], ["age", "ill", "dose", "days_in_bed"])
+    {'age': 'age', 'ill': ' ILL ', 'days_in_bed': 'Days in-bed'}
     """
     names, wanted = list(names), list(wanted)
     exact = set(names) & set(wanted)
@@ -158,8 +162,8 @@ def _group_by_folded(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _folded(name: str) -> str:
-    """Return a name without capitals, surrounding blanks and differences in how accented letters are composed."""
-    return unicodedata.normalize("NFC", name).strip().casefold()
+    """Return a name without capitals, differences in how accented letters are composed, and kinds of gaps in it."""
+    return _GAPS.sub("_", unicodedata.normalize("NFC", name).strip().casefold())
 
 
 def check_header(where: str, names: Sequence[str]) -> None:

@@ -44,8 +44,13 @@ def read_study_file(path: Path) -> tuple[Study, SignedStudy | None]:
         raise InvalidInputError(f"study {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InvalidInputError(f"study {path} cannot be read: it is not UTF-8") from None
+    fields = _fields(content)
+    if "invitation" in fields:
+        raise InvalidInputError(
+            f"{path} is an invitation, not a study: parley-party join checks tables against its studies before it joins"
+        )
     try:
-        if not _is_signed(content):
+        if "signature" not in fields:
             return Study.model_validate_json(content), None
         from parley.common.runs.certificate import SignedStudy  # noqa: PLC0415 -- what checks signatures takes memory
 
@@ -59,8 +64,9 @@ def read_study_file(path: Path) -> tuple[Study, SignedStudy | None]:
     return signed.study, signed
 
 
-def _is_signed(content: bytes) -> bool:
+def _fields(content: bytes) -> frozenset[str]:
+    """Return the names of the fields of a JSON object, none of what is no such object."""
     try:
-        return "signature" in json.loads(content)
+        return frozenset(json.loads(content))
     except (ValueError, TypeError, RecursionError):  # validation says what is wrong with it
-        return False
+        return frozenset()

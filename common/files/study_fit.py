@@ -20,7 +20,7 @@ import pyarrow as pa
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.cells import MISSING_TEXTS, as_coded, as_numbers
 from parley.common.data.columns import Feature
-from parley.common.data.faults import MOST_COLUMNS, CodeWatch, Doubt, FaultKind, UnfitDataError, remedies
+from parley.common.data.faults import MOST_COLUMNS, CodeWatch, Doubt, FaultKind, UnfitDataError, remedies, with_yes_last
 from parley.common.data.loading import NARROW, Loaded
 from parley.common.data.study import Study
 from parley.common.encoding.texts import shortened, so_many, spelling
@@ -303,8 +303,9 @@ class SurveyedColumn:
     """A column of a surveyed table: its kind, and why a study should leave it out.
 
     Public tables alone have ``values``, with the share of non-empty rows that holds each, ``shares``; ``bounds``, the
-    ``median``, the ``mean`` and the standard ``deviation``; the share of rows that are ``blank``; the numbers that look
-    like ``codes`` of missing values; and are ``free_text`` if they hold too many different texts for a category.
+    ``median``, the ``mean`` and the standard ``deviation``, without negative codes; the share of rows that are
+    ``blank``; the numbers that look like ``codes`` of missing values; and are ``free_text`` if they hold too many
+    different texts for a category.
     """
 
     name: str
@@ -377,8 +378,11 @@ def _survey_column(name: str, array: Any, *, public: bool) -> SurveyedColumn:  #
     finite = numbers[np.isfinite(numbers)]
     kind = _kind(array, spelt, finite, strange is None)
     n_rows = int((coded.codes >= 0).sum())
-    values = tuple(sorted(spelt, key=_sort_key)) if public and len(spelt) <= MOST_VALUES else None
+    values = with_yes_last(sorted(spelt, key=_sort_key)) if public and len(spelt) <= MOST_VALUES else None
     is_public_number = public and kind == "number"
+    codes = _codes(numbers) if is_public_number else ()
+    is_usual = ~np.isin(finite, [code for code in codes if code < 0])
+    usual = finite[is_usual] if is_usual.any() else finite
     is_whole = kind == "number" and bool((finite == np.trunc(finite)).all())
     may_identify = kind == "text" or is_whole
     is_different = may_identify and n_rows >= _FEW_ROWS and len(spelt) >= n_rows * (_NEARLY_ALL if public else 1)
@@ -392,12 +396,12 @@ def _survey_column(name: str, array: Any, *, public: bool) -> SurveyedColumn:  #
         constant=len(spelt) == 1,
         values=values,
         shares=_shares(values, texts, coded.codes) if values else None,
-        bounds=_rounded_bounds(finite) if is_public_number else None,
-        median=float(f"{np.median(finite):.12g}") if is_public_number else None,
-        mean=float(finite.mean()) if is_public_number else None,
-        deviation=float(finite.std()) if is_public_number else None,
+        bounds=_rounded_bounds(usual) if is_public_number else None,
+        median=float(f"{np.median(usual):.12g}") if is_public_number else None,
+        mean=float(usual.mean()) if is_public_number else None,
+        deviation=float(usual.std()) if is_public_number else None,
         blank=float(np.array([*(text is None for text in texts), True])[coded.codes].mean()) if public else None,
-        codes=_codes(numbers) if is_public_number else (),
+        codes=codes,
         free_text=public and kind == "text" and len(spelt) > MOST_VALUES,
     )
 

@@ -43,6 +43,11 @@ OPTIMISM = (
     "more where they are wide"
 )
 """What is said of figures at a threshold that was chosen by them."""
+_EARLIER = "the model's evaluation has figures at no threshold: an earlier Parley made it"
+_WITHOUT_POINTS = (
+    "the evaluation's noise hides one of the two classes, so that it has figures at no threshold: a larger epsilon or "
+    "more held-out rows would leave some"
+)
 Point = Mapping[str, Any]
 """A threshold and the figures at it, in JSON: an item of an evaluation's ``points``."""
 
@@ -145,9 +150,9 @@ class ThresholdRule:
             (probability,) = self.numbers or (study.class_shares or ())[1:]
             return math.log(probability / (1 - probability)) + _offset(class_weights, study.label.values)  # type: ignore[union-attr]  # it has classes
         if evaluation is None:
-            raise InvalidInputError("the model has no evaluation to choose by")
+            raise InvalidInputError("the model has no evaluation yet to choose by")
         if not (points := _points(evaluation)):
-            raise InvalidInputError("the model's evaluation has figures at no threshold: an earlier Parley made it")
+            raise InvalidInputError(_WITHOUT_POINTS if "points" in evaluation else _EARLIER)
         return self._best(points)
 
     def _best(self, points: Sequence[Point]) -> float:

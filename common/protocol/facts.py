@@ -17,6 +17,10 @@ from parley.common.encoding.fixed_point import Norm, wire_shift
 from parley.common.errors import InvalidInputError
 
 _T = TypeVar("_T")
+_NO_PUBLIC_ROWS = (
+    "the algorithm asks about public rows, and the run names none: upload some, by parley-learner public TABLE --study "
+    "STUDY, and name the digest that it prints, by --public"
+)
 
 if TYPE_CHECKING:
     from parley.common.data.study import Study
@@ -153,14 +157,14 @@ class FederationFacts:
     def public_size(self) -> tuple[int, int]:
         """The (rows, width) of the run's public rows. Raises InvalidInputError if the run has none."""
         if self.public_shape is None:
-            raise InvalidInputError("the algorithm asks about public rows, and the run names none")
+            raise InvalidInputError(_NO_PUBLIC_ROWS)
         return self.public_shape
 
     @property
     def public_rows(self) -> FloatArray:
         """The run's public rows, (rows, width), at the learner. Raises InvalidInputError if the run has none."""
         if self.public is None:
-            raise InvalidInputError("the algorithm asks about public rows, and the run names none")
+            raise InvalidInputError(_NO_PUBLIC_ROWS)
         return self.public
 
     @property

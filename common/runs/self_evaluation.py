@@ -18,8 +18,11 @@ from parley.common.runs.specification import RunSpec
 USUAL_SHARE = 0.1
 """The share of a run's budget that is kept if nobody says otherwise."""
 _NOT_EVALUATED = "the model is not evaluated"
-_EPSILONS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Epsilons of an evaluation to propose, the first that is of use."""
+MOST_USUAL_EPSILON = _EPSILONS[-1]
+"""The largest epsilon of an evaluation that is proposed."""
+_USUAL_DELTA = "1e-6"
 _WIDEST_ACCURACY = 0.1
 _WIDEST_R_SQUARED = 0.2
 
@@ -50,7 +53,12 @@ def keep_for_evaluation(
         evaluation = asked.among(run.names).with_sizes(sizes)
         whole = run.parties[0].budget.epsilon + evaluation.parties[0].budget.epsilon
         share = f"{evaluation.parties[0].budget.epsilon / whole:.2g} of the budget"
-        return SelfEvaluation(run, words=_kept(share, evaluation))
+        few = (
+            ""
+            if is_of_use(evaluation)
+            else "; so few say little at this epsilon: take a larger share by --evaluate, or "
+        )
+        return SelfEvaluation(run, words=_kept(share, evaluation) + (few and few + _later(evaluation)))
     if not if_useful or run.study.hold_out is None or not run.build().makes_one_model:
         return SelfEvaluation(run)
     try:
@@ -85,11 +93,24 @@ def _is_narrow(figure: FigureEstimate, widest: float) -> bool:
 
 def _later(evaluation: RunSpec) -> str:
     """Say at what epsilon an evaluation that is not of use would be."""
+    if (epsilon := useful_epsilon(evaluation)) is None:
+        return f"ask for it later, with more rows: even an epsilon of {MOST_USUAL_EPSILON:g} is too little"
+    command = evaluate_command_line("RUN", epsilon)
+    return f"ask for it later, at a larger one ({command})"
+
+
+def useful_epsilon(evaluation: RunSpec) -> float | None:
+    """Return the least of a few usual epsilons at which an evaluation, of known sizes, is of use; None if none is."""
     for epsilon in _EPSILONS:
         budgets = {m.name: m.budget.model_copy(update={"epsilon": epsilon}) for m in evaluation.parties}
         if is_of_use(evaluation.with_budgets(budgets)):
-            return f"ask for it later, at a larger one (parley-learner evaluate RUN --epsilon {epsilon:g})"
-    return f"ask for it later, with more rows: even an epsilon of {_EPSILONS[-1]:g} is too little"
+            return epsilon
+    return None
+
+
+def evaluate_command_line(run: str, epsilon: float) -> str:
+    """Return the command that evaluates a run's model at an epsilon, as people type it."""
+    return f"parley-learner evaluate {run} --epsilon {epsilon:g} --delta {_USUAL_DELTA}"
 
 
 def _refusal(evaluation: RunSpec, rules: Mapping[str, OwnerRules]) -> str | None:

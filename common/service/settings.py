@@ -197,7 +197,8 @@ class Settings(BaseSettings):
         try:
             settings = cls(**_with_files_read(values, f"settings {path}: "))
         except ValidationError as error:
-            raise InvalidInputError(f"settings {path or 'of the environment'}: {faults(error)}") from None
+            where = "" if path else "; if they are in a file, say --config FILE"
+            raise InvalidInputError(f"settings {path or 'of the environment'}: {faults(error)}{where}") from None
         except SettingsError as error:
             raise InvalidInputError(f"settings of the environment: {error}") from None
         settings._source = path

@@ -25,6 +25,7 @@ from parley.common.runs.description import description_of
 from parley.common.runs.evaluation import RunEvaluation, flawless_evaluation, weights_of
 from parley.common.runs.model_document import ModelDocument, check_format
 from parley.common.runs.predictions import Predictor, predict
+from parley.common.runs.self_evaluation import MOST_USUAL_EPSILON, evaluate_command_line, useful_epsilon
 from parley.common.runs.specification import Cohort, RunSpec
 from parley.common.service.application import PUBLIC_PATHS, answers, caller_of, event_stream, service
 from parley.common.service.http.bodies import WholeBody, large_json
@@ -170,7 +171,8 @@ def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
             foreseen = foreseen.model_copy(update={"without": prospect.without})
             draft = prospect.draft
         majority = draft.study.majority or await asyncio.to_thread(learner.engine.majority, draft.study)
-        return foreseen.model_copy(update={"majority": majority})
+        unused = learner.studies.unused_change(draft.study.name) if isinstance(order.study, str) else None
+        return foreseen.model_copy(update={"majority": majority, "unused_file": unused})
 
 
 def _add_runs(app: FastAPI, learner: LearnerService) -> None:
@@ -441,10 +443,12 @@ def _add_thresholds(app: FastAPI, learner: LearnerService) -> None:
         document = learner.store.evaluated_model(run)
         evaluation = document["evaluation"]
         if rule.estimated and evaluation is None and not learner.store.will_be_evaluated(run):
+            draft = EvaluationRequest(epsilon=0.1, delta=0.0, budgets={}, parameters={}).draft(trained)
+            sizes = {member.name: member.n_examples for member in trained.spec.parties}
+            command = evaluate_command_line(run, useful_epsilon(draft.with_sizes(sizes)) or MOST_USUAL_EPSILON)
             raise ConflictError(
                 f"the threshold {rule} is chosen by an evaluation, and run {run} has none: evaluate it first, by "
-                f"`parley-learner evaluate {run} --epsilon 0.1 --delta 1e-6 --threshold {rule}`, or take a public "
-                "rule, such as probability=.1"
+                f"`{command} --threshold {rule}`, or take a public rule, such as probability=.1"
             )
         threshold = chosen_threshold(str(rule), trained.spec.study, evaluation, document.get("class_weights"))
         if threshold.unmet and evaluation is not None:

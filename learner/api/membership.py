@@ -111,6 +111,9 @@ class MemberView(BaseModel):
     connected: Annotated[bool | None, Field(description="whether it is connected; null unless it connects itself")]
     expires: datetime | None
     studies: tuple[str, ...] = ()
+    invited_to: Annotated[
+        tuple[str, ...], Field(description="studies of an invitation that counts: another takes its place")
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +312,9 @@ class LiveRoster:
                     name=invited.name, role=invited.role, state="invited", public_key=None, connected=None,
                     expires=invited.expires,
                 )  # fmt: skip
+            if invited.expires > datetime.now(UTC):
+                offered = tuple(study for study in invited.studies if study in self.studies)
+                views[invited.name] = views[invited.name].model_copy(update={"invited_to": offered})
         return [views[name] for name in sorted(views)]
 
     def _view(self, name: str, role: MemberRole, state: str, key: str | None, is_awaited: bool) -> MemberView:  # noqa: FBT001

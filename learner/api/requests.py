@@ -266,7 +266,10 @@ class RunRequest(Strict):
     def _members(self, roster: Mapping[str, object], holders: Sequence[str] | None) -> tuple[str, ...]:
         names = tuple(roster if holders is None else holders) if self.parties is None else self.parties
         if not roster:
-            raise InvalidInputError("this learner has no party yet: owners join by invitations, and are confirmed then")
+            raise InvalidInputError(
+                "this learner has no party yet: owners join by invitations, and are then confirmed, by parley-learner "
+                "roster confirm NAME WORDS; parley-learner roster list shows who waits for it"
+            )
         if not names or len(set(names)) != len(names):
             raise InvalidInputError("parties must name at least one party, and none twice")
         for field, named, allowed in (("parties", names, roster), ("budgets", self.budgets, names)):

@@ -132,6 +132,12 @@ def environment_of(root: Path, url: str, *, plain_http: bool) -> dict[str, str]:
     return environment | ({} if plain_http else {"PARLEY_CA": str(root / AUTHORITY)})
 
 
+def url_of_learner(text: str, *, plain_http: bool) -> str:
+    """Return the URL of a learner to make; raises InvalidInputError for one that it cannot have."""
+    _address(_url(text), None, plain_http=plain_http, compose=False)
+    return text
+
+
 def _url(text: str) -> httpx.URL:
     """Parse a URL as it was typed; raises InvalidInputError for text that is no URL."""
     try:

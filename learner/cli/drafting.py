@@ -12,14 +12,14 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from parley.common.data.columns import OTHER, Category, Label, Missing, missing_policy
 from parley.common.data.study import Study
 from parley.common.encoding.texts import so_many, spelling
-from parley.common.errors import InvalidInputError
+from parley.common.errors import ConflictError, InvalidInputError
 from parley.common.files.column_names import similar_name
 from parley.common.files.sources import DataSource, split_inner_table
 from parley.common.files.study_fit import MOST_VALUES, StudyFit, SurveyedColumn, fit_of_source
@@ -32,6 +32,8 @@ LABEL_QUESTION = "the column to be learnt"
 
 _FEW_CLASSES = 10
 _MOST_NAMED = 5
+_MOST_COLUMNS = 12
+_Answer = TypeVar("_Answer")
 _SOME_VALUES, _SOME_BOUNDS = "VALUE,VALUE", "LOWER:UPPER"
 
 
@@ -94,7 +96,7 @@ def draft_study(columns: Sequence[SurveyedColumn], choices: AuthorChoices, ask: 
     by_name = {column.name: column for column in columns}
     if unknown := sorted(choices.named - by_name.keys()):
         near = similar_name(unknown[0], by_name)
-        more = "" if near is None else f"; say {near!r}, as it does"
+        more = f"; it has {_listed([*by_name], _MOST_COLUMNS)}" if near is None else f"; say {near!r}, as it does"
         raise InvalidInputError(f"the table has no column {', '.join(map(repr, unknown[:_MOST_NAMED]))}{more}")
     label = choices.label if choices.label is not None else _ask_label(columns, ask)
     if label in choices.fills:
@@ -166,12 +168,26 @@ def _faults_of(error: ValidationError, names: Sequence[str]) -> str:
 
 
 def _ask_label(columns: Sequence[SurveyedColumn], ask: Prompt | None) -> str:
+    names = [column.name for column in columns]
     if ask is None:
-        raise InvalidInputError("--label: say which column is to be learnt")
-    names = {column.name for column in columns}
-    while (label := ask(LABEL_QUESTION, columns[-1].name)) not in names:
-        pass
-    return label
+        raise InvalidInputError(f"--label: say which column is to be learnt; there are {_listed(names, _MOST_COLUMNS)}")
+
+    def named(answer: str) -> str:
+        if answer not in names:
+            raise InvalidInputError(f"the table has no column {answer!r}; it has {_listed(names, _MOST_COLUMNS)}")
+        return answer
+
+    return until_valid(ask, LABEL_QUESTION, names[-1], named)
+
+
+def until_valid(ask: Prompt, question: str, proposed: str, read: Callable[[str], _Answer]) -> _Answer:
+    """Ask until ``read`` takes the answer; the question then begins with what was wrong with the last one."""
+    wrong = ""
+    while True:
+        try:
+            return read(ask(f"{wrong}{question}", proposed))
+        except (InvalidInputError, ConflictError) as error:
+            wrong = f"{error.detail}\n"
 
 
 def _classify(
@@ -304,7 +320,7 @@ def _bounds(column: SurveyedColumn, choices: AuthorChoices, ask: Prompt | None, 
         return choices.bounds[name]
     if ask is not None:
         proposed = "{:.12g}:{:.12g}".format(*column.bounds) if column.bounds else ""
-        return split_bounds(name, ask(f"bounds of {name}, LOWER:UPPER", proposed))
+        return until_valid(ask, f"bounds of {name}, LOWER:UPPER", proposed, lambda text: split_bounds(name, text))
     if column.bounds is None:
         gaps.append(_flag("--bounds", name, _SOME_BOUNDS))
     return column.bounds or (0.0, 1.0)
@@ -332,10 +348,10 @@ def _quoted(value: str) -> str:
     return f'"{value}"' if "," in value else value
 
 
-def _listed(values: Sequence[str]) -> str:
+def _listed(values: Sequence[str], most: int = _MOST_NAMED) -> str:
     """Return the first few of many values, which are public or were typed."""
-    more = f" and {len(values) - _MOST_NAMED:,} more" if len(values) > _MOST_NAMED else ""
-    return f"{', '.join(map(repr, values[:_MOST_NAMED]))}{more}"
+    more = f" and {len(values) - most:,} more" if len(values) > most else ""
+    return f"{', '.join(map(repr, values[:most]))}{more}"
 
 
 def study_name(data: DataSource) -> str:
@@ -361,20 +377,26 @@ class PublicRowsFit:
     """How a public table fits its study; ``blanks`` has the share of blanks by unfilled column, most first.
 
     ``label`` is the column to be learnt, which is neither filled nor left out. ``codes`` are numbers by column that
-    look like codes of missing values.
+    look like codes of missing values. ``is_sample`` says that bounds are those of its own rows, beyond which others go.
     """
 
     fit: StudyFit
     blanks: Mapping[str, float]
     label: str
     codes: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    is_sample: bool = False
 
     @property
     def owners_options(self) -> str:
         """What owners of tables like this one add to their commands, for a shell, each after a blank."""
-        options = [" --clip"] if self._exceeds else []
+        options = [self.clip_option]
         options += [f" --value {shlex.quote(_meaning(name, code))}" for name, code in self._coded]
         return "".join(options)
+
+    @property
+    def clip_option(self) -> str:
+        """The option by which values beyond the bounds count as the bounds, if owners' tables are likely to need it."""
+        return " --clip" if self._exceeds or self.is_sample else ""
 
     @property
     def _exceeds(self) -> bool:
@@ -397,13 +419,18 @@ class PublicRowsFit:
             faults = [f"{name}: {kind}: {so_many(rows, 'row')}" for name, kind, rows in kinds]
             faults += [doubt.words for doubt in self.fit.doubts if doubt.column not in self.codes]
             clipped = ["owners clip what lies beyond the bounds by --clip"] if self._exceeds else []
-            codes = [_doubted(name, code) for name, code in self._coded]
             title = "warning: this file does not fit the study itself"
-            return [title, *_few(faults), *clipped, *_few(codes), *self._blanks()]
-        if not self.fit.dropped:
-            return []
-        share = f"{self.fit.dropped:.2%} of the rows of this file miss a value"
-        return [f"warning: {share}: they would be kept as empty ones, and teach nothing", *self._blanks()]
+            return [title, *_few(faults), *clipped, *_few(self._codes()), *self._blanks()]
+        bounds = ["bounds are those of this file: what lies beyond them in owners' rows counts as the bound, by --clip"]
+        lines = [*(bounds if self.is_sample else ()), *_few(self._codes())]
+        if self.fit.dropped:
+            share = f"{self.fit.dropped:.2%} of the rows of this file miss a value"
+            lines += [f"warning: {share}: they would be kept as empty ones, and teach nothing", *self._blanks()]
+        return lines
+
+    def _codes(self) -> list[str]:
+        """Return lines about numbers that look like codes."""
+        return [_doubted(name, code) for name, code in self._coded]
 
     def _blanks(self) -> list[str]:
         """Return lines that name the columns with the most blanks, and what the author can do about them."""
@@ -427,7 +454,12 @@ def _doubted(name: str, code: float) -> str:
     kinds = ("missing", "a number") if missing else ("a number", "missing")
     return (
         f"{name}: {number} looks like a code for a missing value: as {kinds[0]}, owners say --value {proposed}; as "
-        f"{kinds[1]}, --value {other}; if it is missing, give the bounds of the others by --bounds"
+        f"{kinds[1]}, --value {other}; "
+        + (
+            "the bounds that this file gives leave it out"
+            if missing
+            else "if it is missing, give the bounds of the others by --bounds"
+        )
     )
 
 
@@ -455,4 +487,12 @@ def fit_public_rows(study: Study, data: DataSource, columns: Sequence[SurveyedCo
     blanks = dict(sorted(blank, key=lambda pair: -pair[1]))
     numbers = {column.name for column in study.named if not isinstance(column, Category | Label)}
     codes = {column.name: column.codes for column in columns if column.name in numbers and column.codes}
-    return PublicRowsFit(fit_of_source(study, data), blanks, study.label.name, codes)
+    missing = {name: {_spelt(code): "" for code in found if code < 0} for name, found in codes.items()}
+    ranges = {column.name: column.bounds for column in columns if column.bounds is not None}
+    is_sample = any(
+        ranges.get(column.name) == (column.lower, column.upper)
+        for column in study.named
+        if not isinstance(column, Category | Label)
+    )
+    as_owners = data.model_copy(update={"values": {name: texts for name, texts in missing.items() if texts}})
+    return PublicRowsFit(fit_of_source(study, as_owners), blanks, study.label.name, codes, is_sample)

@@ -48,7 +48,7 @@ def outlook(client: LearnerClient, body: Mapping[str, Any], *, explain: bool) ->
     if explain:
         yield from (f"{name} = {value}: {reason}" for name, value, reason in chosen(answer))
     yield from _asked(answer)
-    yield from (f"warning: {line}" for line in (*_away(answer), *answer["key_holders"]))
+    yield from (f"warning: {line}" for line in (*_unused(answer), *_away(answer), *answer["key_holders"]))
     yield f"{so_many(answer['rounds'], 'round')}{_time(answer['run_time'])}"
     if answer["evaluation"]:
         yield answer["evaluation"]
@@ -82,6 +82,12 @@ def _asked(answer: Mapping[str, Any]) -> Iterator[str]:
     if others := answer["without"]:
         names = [owner["name"] for owner in answer["owners"]]
         yield f"asks {_some(names)}; {_some(others)} {'holds' if len(others) == 1 else 'hold'} other studies"
+
+
+def _unused(answer: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line if the study's file has changed and is not used."""
+    if answer.get("unused_file"):
+        yield f"the study's file has changed and is not used: {answer['unused_file']}"
 
 
 def _away(answer: Mapping[str, Any]) -> Iterator[str]:
@@ -234,7 +240,7 @@ def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if answer["helps"]:
         yield "what helps", ", or ".join(answer["helps"])
     yield from (("of the parties", line) for line in _asked(answer))
-    yield from (("warning", line) for line in _away(answer))
+    yield from (("warning", line) for line in (*_unused(answer), *_away(answer)))
     yield from (("warning", line) for line in answer["key_holders"])
     if answer["evaluation"]:
         yield "evaluation", answer["evaluation"]

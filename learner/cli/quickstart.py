@@ -19,9 +19,16 @@ import typer
 from parley.common.errors import ConflictError, InvalidInputError, UnavailableError
 from parley.common.service.commands import CsvOption, Printer, TableOption, deferred
 from parley.learner.api import routes
-from parley.learner.cli.begin import PlainHttpOption, environment_of, exported, make_learner, serve_line
+from parley.learner.cli.begin import (
+    PlainHttpOption,
+    environment_of,
+    exported,
+    make_learner,
+    serve_line,
+    url_of_learner,
+)
 from parley.learner.cli.options import HERE, SETTINGS
-from parley.learner.cli.roster import unused_file, write_invitation
+from parley.learner.cli.roster import data_options, unused_file, write_invitation
 from parley.learner.cli.serve import serve_command
 from parley.learner.cli.study import AuthorOptions, prompt, write_study
 
@@ -51,6 +58,7 @@ HERE_ALONE = "https://127.0.0.1:8100"
 """The learner's URL unless another is said: no other machine reaches it."""
 
 _HOURS = 72.0
+_REPLACING = " (an earlier invitation counts no more: this one is for its studies too)"
 _IS_PUBLIC = "is the table public or made up, so that all owners may see its values and ranges?"
 _PRIVATE = (
     "then only names and kinds of its columns are read: say bounds and values that are public knowledge, never the "
@@ -114,13 +122,15 @@ def quickstart_command(
     if file.exists() and studies.read_study(file) != drafted.study:
         raise ConflictError(
             f"{file} is another study of this name: say --name NAME; or invite more owners to that one: "
-            f"parley-learner invite NAME --study {drafted.study.name}"
+            f"parley-learner invite NAME --study {quote(drafted.study.name)}"
         )
     if is_new and url is None:
-        url = prompt("where owners will reach this learner", HERE_ALONE) if is_asked else HERE_ALONE
+        url = _ask_url(plain_http=plain_http) if is_asked else HERE_ALONE
     if owners is None and is_asked:
-        owners = [typer.prompt("owners to invite, with commas between", default="", show_default=False, err=True)]
-    asked = _requests(_split(owners or ()), drafted.study.name)
+        question = "owners to invite, with commas between"
+        asked = drafting.until_valid(_ask_or_none, question, "", lambda said: _requests([said], drafted.study.name))
+    else:
+        asked = _requests(owners or (), drafted.study.name)
     if is_new and url:
         _check_port(url)
         make_learner(root, url, "learner", None, plain_http=plain_http, compose=False)
@@ -132,6 +142,15 @@ def quickstart_command(
     _report(learner, drafted, file, invited, is_started=bool(start), out=out)
     if start and not learner.is_running():
         serve_command(root / SETTINGS)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenInvitation:
+    """An invitation's file, the studies that it names, and whether it replaces an earlier one."""
+
+    file: Path
+    studies: Sequence[str]
+    replaces: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,26 +199,35 @@ class LearnerHere:
 
     def members(self) -> set[str]:
         """Return the names of the owners who have joined and are confirmed, so that nobody compares words again."""
+        return {view["name"] for view in self.views() if view["state"] == "member" and not view.get("unchecked")}
+
+    def views(self) -> list[Mapping[str, Any]]:
+        """Return the roster, whether the learner runs or not."""
         if (views := self.roster()) is None:
             with self._stopped() as members:
-                views = [view.model_dump() for view in members.views()]
-        return {view["name"] for view in views if view["state"] == "member" and not view.get("unchecked")}
+                return [view.model_dump() for view in members.views()]
+        return views
 
-    def invite(self, asked: Sequence[membership.InvitationRequest]) -> dict[str, Path]:
-        """Write an invitation for each request; returns the files by the owner's name."""
+    def invite(self, asked: Sequence[membership.InvitationRequest]) -> dict[str, WrittenInvitation]:
+        """Write an invitation for each request, also to the studies of one that it replaces; returns them by name."""
         if not asked:
             return {}
+        offered = {view["name"]: view.get("invited_to", ()) for view in self.views()}
+        earlier = {each.name: offered.get(each.name, ()) for each in asked}
+        asked = [each.model_copy(update={"studies": _together(earlier[each.name], each.studies)}) for each in asked]
         if self.is_running():
             with self.connect() as connection:
                 texts = [connection.ask(*routes.INVITE.to(), each.model_dump(mode="json"))["text"] for each in asked]
         else:
             with self._stopped() as members:
                 texts = [asyncio.run(members.invite(each)).text for each in asked]
-        files = {}
+        invited = {}
         for each, text in zip(asked, texts, strict=True):
-            files[each.name] = unused_file(each.name)
-            write_invitation(files[each.name], text)
-        return files
+            invited[each.name] = WrittenInvitation(
+                unused_file(each.name), each.studies, replaces=bool(earlier[each.name])
+            )
+            write_invitation(invited[each.name].file, text)
+        return invited
 
     @contextmanager
     def _stopped(self) -> Iterator[membership.LiveRoster]:
@@ -212,19 +240,42 @@ class LearnerHere:
 
 def _ask_least(question: str, proposed: str) -> str:
     """Ask for the label, and for what a public table does not say; the rest is as the table has it."""
-    return proposed if proposed and question != drafting.LABEL_QUESTION else prompt(question, proposed)
+    return proposed if proposed and drafting.LABEL_QUESTION not in question else prompt(question, proposed)
 
 
-def _requests(names: Sequence[str], study: str) -> list[membership.InvitationRequest]:
-    """Return the requests to invite these owners to a study; raises InvalidInputError for a name that cannot be one."""
+def _ask_or_none(question: str, proposed: str) -> str:
+    """Ask at the terminal; Enter takes what is proposed, which may be nothing."""
+    answer: str = typer.prompt(question, default=proposed, show_default=False, err=True)
+    return answer
+
+
+def _ask_url(*, plain_http: bool) -> str:
+    """Ask where owners will reach the learner, until it can be there."""
+
+    def free(text: str) -> str:
+        _check_port(url := url_of_learner(text, plain_http=plain_http))
+        return url
+
+    return drafting.until_valid(prompt, "where owners will reach this learner", HERE_ALONE, free)
+
+
+def _requests(texts: Sequence[str], study: str) -> list[membership.InvitationRequest]:
+    """Return the requests to invite owners, whose names have commas between, to a study.
+
+    Raises InvalidInputError for a name that cannot be one.
+    """
+    names = dict.fromkeys(_split(texts))
     try:
-        return [
-            membership.InvitationRequest(name=name, studies=(study,), hours=_HOURS) for name in dict.fromkeys(names)
-        ]
+        return [membership.InvitationRequest(name=name, studies=(study,), hours=_HOURS) for name in names]
     except ValueError:
         raise InvalidInputError(
             "--owners: names have letters, digits, '.', '_' and '-', and begin with a letter or digit"
         ) from None
+
+
+def _together(earlier: Sequence[str], studies: Sequence[str]) -> tuple[str, ...]:
+    """Return the studies of an earlier invitation, and those of a new one."""
+    return tuple(dict.fromkeys((*earlier, *studies)))
 
 
 def _split(texts: Sequence[str]) -> list[str]:
@@ -250,7 +301,13 @@ def _is_here_alone(url: str) -> bool:
 
 
 def _report(
-    learner: LearnerHere, drafted: Drafted, file: Path, invited: Mapping[str, Path], *, is_started: bool, out: Printer
+    learner: LearnerHere,
+    drafted: Drafted,
+    file: Path,
+    invited: Mapping[str, WrittenInvitation],
+    *,
+    is_started: bool,
+    out: Printer,
 ) -> None:
     """Print what was made, what to send each owner, the words to read out, and what comes next."""
     study, url = drafted.study.name, learner.environment["PARLEY_URL"]
@@ -261,21 +318,23 @@ def _report(
     lines = [f"a learner in {learner.root}, at {url}", f"{file}: {drafted.summary}"]
     if invited:
         lines += ["send each owner its file, as you would a password: it counts once, for 72 hours"]
-        lines += [f"  {name}: {path}" for name, path in invited.items()]
+        lines += [f"  {name}: {each.file}{_REPLACING if each.replaces else ''}" for name, each in invited.items()]
         if strangers:
             lines += ["read these words out to each by telephone; they type them:", f"  {learner.words}"]
         installed = ", with Parley and its extra files installed" if strangers else "; a party that runs takes it up"
         lines += [f"each owner then runs, where its table is{installed}:"]
-        for name, path in invited.items():
-            joins = f"  parley-party join {quote(path.name)} --data TABLE{drafted.owners_options}"
+        for name, each in invited.items():
+            of_one = len(each.studies) == 1
+            tables = data_options(each.studies) + (drafted.owners_options if of_one else drafted.clip_option)
+            joins = f"  parley-party join {quote(each.file.name)}{tables}"
             lines += [joins + (f"; parley-party serve --config {quote(name)}/party.toml" if name in strangers else "")]
         lines += ["with --by-policy, runs that an owner's policy allows do not wait for its word: parley-party pending"]
     following = [
         *([] if is_started or learner.is_running() else [serving]),
         *(f"parley-learner roster confirm {name} WORDS   (the six that its owner reads to you)" for name in strangers),
-        *([] if invited else [f"parley-learner invite NAME --study {study}"]),
-        f"parley-learner forecast {study} --epsilon 1 --delta 1e-5",
-        f"parley-learner submit {study} --epsilon 1 --delta 1e-5 --watch",
+        *([] if invited else [f"parley-learner invite NAME --study {quote(study)}"]),
+        f"parley-learner forecast {quote(study)} --epsilon 1 --delta 1e-5",
+        f"parley-learner submit {quote(study)} --epsilon 1 --delta 1e-5 --watch",
     ]
     out.done(
         "\n".join(lines),
@@ -284,7 +343,7 @@ def _report(
         study=study,
         file=str(file),
         words=learner.words,
-        invitations={name: str(path) for name, path in invited.items()},
+        invitations={name: str(each.file) for name, each in invited.items()},
         start=serving,
         environment=dict(learner.environment),
         next=following,

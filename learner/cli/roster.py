@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from itertools import chain, count
 from pathlib import Path
 from shlex import quote
@@ -146,6 +147,13 @@ def rotate_command(
     _invite(name, members[name]["role"], members[name]["studies"], hours, file, learner, out)
 
 
+def data_options(studies: Sequence[str]) -> str:
+    """Return the options of `join` that name an owner's tables for these studies."""
+    if len(studies) == 1:
+        return " --data TABLE"
+    return "".join(f" --data {quote(study)}=TABLE" for study in studies)
+
+
 def unused_file(name: str) -> Path:
     """Return a name for an invitation's file that is not taken: a member may be invited again and again."""
     numbers = chain([""], (f"-{number}" for number in count(2)))
@@ -166,13 +174,16 @@ def _invite(
     new = [study for study in studies if not is_member or study not in members[name]["studies"]]
     write_invitation(file, made["text"])
     command = "parley-party keyholder join" if role == "key_holder" else "parley-party join"
-    tables = [f" --data {quote(study)}=TABLE" for study in studies] if len(studies) > 1 else [" --data TABLE"]
-    table = "".join(tables) if new else ""
+    table = data_options(studies) if new else ""
     words = " ".join(made["words"])
+    compared = "" if is_member else f"\n  read these words out by telephone: {words}"
     text = f"""\
-{file} is for {name} alone: it holds a secret, and counts once, for {hours:g} hours
-  read these words out by telephone: {words}
+{file} is for {name} alone: it holds a secret, and counts once, for {hours:g} hours{compared}
   they run: {command} {quote(file.name)}{table}"""
+    if lost := [study for study in members.get(name, {}).get("invited_to", ()) if study not in studies]:
+        both = " ".join(f"--study {quote(study)}" for study in (*lost, *studies))
+        text += f"""
+  an earlier invitation, to {", ".join(lost)}, counts no more: to invite to all, parley-learner invite {name} {both}"""
     if is_member and new:
         text += f"""
   {name} is a member: in its own folder, it adds {", ".join(new)}; its key and tokens stay, and its party may run"""

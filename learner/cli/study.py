@@ -183,6 +183,11 @@ class Drafted:
         """What owners of tables like a public one add to their commands, for a shell, each after a blank."""
         return self.rows.owners_options if self.rows else ""
 
+    @property
+    def clip_option(self) -> str:
+        """The one of these options that an owner may give for tables of other studies too."""
+        return self.rows.clip_option if self.rows else ""
+
     def print_notes(self, out: Printer) -> None:
         """Print what the author should look at, for people."""
         for name, reason in self.draft.left_out.items():
@@ -191,6 +196,9 @@ class Drafted:
             out.aside("  take one all the same by --column NAME; --leave-out NAME leaves another out")
         for name, reason in self.draft.doubtful.items():
             out.aside(f"  warning: {shortened(name)!r} {reason}")
+        if self.study.kind == "binary":
+            positive = self.study.label.model_dump()["values"][1]
+            out.aside(f"  {positive!r} is the positive class: --positive takes the other")
         for line in self.rows.lines() if self.rows else ():
             out.aside(f"  {line}")
         out.aside(f"  {_held_out(self.study.hold_out)}")

@@ -25,6 +25,9 @@ Reviewed = tuple[Mapping[str, Cost | BudgetExhaustedError], Refusals]
 """What a run would be charged to each party, and what parties object to, by party and rule."""
 _MOST_PARTIES = 10
 _DIGITS = 3  # of an epsilon that is offered
+_BUDGET_RULES = frozenset({"max_epsilon_per_run", "max_delta_per_run", BudgetExhaustedError.kind})
+_PARTS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
+"""Parts of a run's epsilon to try, where what it costs is not its epsilon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +81,20 @@ class RefusedRun:
         for name, reasons in self.refusals.items():
             for rule in reasons:
                 changed = changed and _met(rule, changed, self.facts[name], self.accounts.get(name))
-        if changed is not None and (
-            changed.secure_sum != self.spec.secure_sum or self._meets(changed, set(self.refusals), self.accounts)
-        ):
+        if changed is None:
+            return
+        if changed.secure_sum == self.spec.secure_sum and not self._meets(changed, set(self.refusals), self.accounts):
+            changed = self._smaller(changed)
+        if changed is not None:
             yield " ".join(_options(self.spec, changed))
+
+    def _smaller(self, spec: RunSpec) -> RunSpec | None:
+        """Return the run at the largest of a few parts of its epsilon that meets all rules; None if none does."""
+        if _BUDGET_RULES.isdisjoint(rule for reasons in self.refusals.values() for rule in reasons):
+            return None
+        parts = (_at_most(spec, _rounded(spec.parties[0].budget.epsilon * part), math.inf) for part in _PARTS)
+        refused = set(self.refusals)
+        return next((run for run in parts if run is not None and self._meets(run, refused, self.accounts)), None)
 
     def _meets(self, spec: RunSpec, names: set[str], accounts: Mapping[str, Account]) -> bool:
         """Say whether these parties would not refuse a run, as far as their ``accounts`` tell."""

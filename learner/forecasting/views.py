@@ -305,5 +305,9 @@ class ForecastView(BaseModel):
         tuple[str, ...],
         Field(description="why key holders would not open the run's sums now: it waits for one that is away"),
     ] = ()
+    unused_file: Annotated[
+        str | None,
+        Field(description="why the study's file, which has changed, is not used: the run is on what it held before"),
+    ] = None
     run_time: RunTime
     costs: Annotated[CostsView, Field(description="what the run costs to carry: bytes, memory, seconds of noise")]

@@ -350,7 +350,8 @@ class RunStore:
         text, weights = row["model"], row["weights"]
         if text is None:
             state = self.state(run)
-            raise ConflictError(f"run {run} is {state}; it has no model", state=state)
+            yet = "" if state in ENDS else f" yet: parley-learner watch {run} says why, and waits for it"
+            raise ConflictError(f"run {run} is {state}; it has no model{yet}", state=state)
         with decoding_row("runs", run):
             if sql.digest_of_model(text, weights) != row["model_digest"]:
                 raise ValueError("digest")

@@ -64,6 +64,12 @@ class StudyFolder(Mapping[str, Study]):
         """Return the studies of one look."""
         return self._current().values()
 
+    def unused_change(self, name: str) -> str | None:
+        """Return why the file of a study has changed and is not used, so that runs are on what it held before."""
+        self._current()
+        with self._lock:
+            return next((self.faults.get(path.name) for path, study in self._files.items() if study.name == name), None)
+
     def _current(self) -> Mapping[str, Study]:
         """Return the studies, after a look at which files have changed."""
         with self._lock:

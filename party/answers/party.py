@@ -331,7 +331,7 @@ class Party:
         self._agreed = NewestByLearner[str, AgreedRun](RUNS_IN_MEMORY)
         self._prepared = NewestByLearner[_Preparation, Any](RUNS_IN_MEMORY)
         self._members = NewestByLearner[str, MemberColumns](RUNS_IN_MEMORY)
-        self._preparing = Lock()
+        self._preparing, self._taking_up = Lock(), Lock()
         self._opened: Ledger | None = None
         check_exists(settings.state)
         self.holdings = Holdings(
@@ -371,30 +371,35 @@ class Party:
         Runs of studies in which the owner takes part no more end. Raises what `Holdings.take_up` raises, and
         InvalidInputError for shares that an account does not have; then all stays as it was.
         """
-        store = self._opened
-        settings = self.settings.model_copy(update={name: getattr(settings, name) for name in TAKEN_UP})
-        try:
-            if store is not None:
-                allot(store, settings)
-            self.holdings.take_up(settings)
-            if store is None:
-                self.store.accounts.check_shares()
-        except BaseException:
-            if store is not None:
-                allot(store, self.settings)
-            raise
-        self.settings = settings
-        self._agreed.drop()
-        for held in self.holdings.studies.values():
-            for words in policy_cautions(held.policy, held.n_examples):
-                structlog.get_logger().warning("caution", study=held.name, words=words)
-        self._end_withdrawn()
+        with self._taking_up:
+            store = self._opened
+            settings = self.settings.model_copy(update={name: getattr(settings, name) for name in TAKEN_UP})
+            try:
+                if store is not None:
+                    allot(store, settings)
+                self.holdings.take_up(settings)
+                if store is None:
+                    self.store.accounts.check_shares()
+            except BaseException:
+                if store is not None:
+                    allot(store, self.settings)
+                raise
+            self.settings = settings
+            self._agreed.drop()
+            for held in self.holdings.studies.values():
+                for words in policy_cautions(held.policy, held.n_examples):
+                    structlog.get_logger().warning("caution", study=held.name, words=words)
+            self._end_withdrawn()
 
     def tend(self) -> None:
-        """Let go of the examples that nobody asks about; take up data that the owner has accepted by a command."""
-        self.store.allot(budget_of(self.settings.policy), terms_of(self.settings))  # a command may have had older ones
-        self._end_withdrawn()
-        self.holdings.tend(len(self.store.books.pinned))
+        """Let go of the examples that nobody asks about; take up data that the owner has accepted by a command.
+
+        It waits for settings that are taken up, for while studies load, the terms of earlier ones would replace theirs.
+        """
+        with self._taking_up:
+            self.store.allot(budget_of(self.settings.policy), terms_of(self.settings))  # a command may have older ones
+            self._end_withdrawn()
+            self.holdings.tend(len(self.store.books.pinned))
 
     def _has_loaded(self, study: str) -> bool:
         """Say whether the data of a study in memory are those that the ledger pins now."""

@@ -330,9 +330,9 @@ def _examined(
     try:
         holding = owner_data.Holding(signed.study, owner_data.load_here(entry.data, signed.study))
     except InvalidInputError as error:
-        if len(joining.invitation.studies) == 1:
-            raise
-        raise type(error)(f"{signed.study.name}: {error.detail}", **error.facts) from None
+        if len(joining.invitation.studies) > 1:
+            error.detail = f"{signed.study.name}: {error.detail}"
+        raise
     if holding.loaded.doubts and not own.as_is:
         doubts = "; ".join(doubt.words for doubt in holding.loaded.doubts)
         raise InvalidInputError(f"some of the table is most likely read wrongly: {doubts}. Or take it --as-is")

@@ -48,7 +48,7 @@ def pending_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
             typer.echo(f"  caution: {caution}")
         for promise in question["guarantee"]:
             typer.echo(f"  {promise}")
-        typer.echo(f"next: parley-party approve {question['run']}, or deny\n")
+        typer.echo(f"next: parley-party approve {question['run']}{config_words(config)}, or deny\n")
     if not questions:
         typer.echo("no run waits for your word")
 

@@ -172,12 +172,13 @@ class Author:
 
 
 def test_an_author_is_asked_with_what_the_table_shows() -> None:
-    author = Author("nothing", "ill", "0:99.5", 'east,"west, upper"', "no,yes")
+    author = Author("nothing", "ill", "old", "0:99.5", 'east,"west, upper"', "no,yes")
     terms = drafted(AGE, WARD, ILL, label=None, ask=author)
     assert author.asked == [
         ("the column to be learnt", "ill"),
-        ("the column to be learnt", "ill"),
+        ("the table has no column 'nothing'; it has 'age', 'ward', 'ill'\nthe column to be learnt", "ill"),
         ("bounds of age, LOWER:UPPER", "18:90"),
+        ("bounds of 'age': two numbers, LOWER:UPPER\nbounds of age, LOWER:UPPER", "18:90"),
         ("values of ward, with commas between", 'east,"west, upper",other'),
         ("values of ill, with commas between", "no,yes"),
     ]
@@ -245,12 +246,12 @@ def test_columns_that_are_left_out_or_doubtful_have_a_reason() -> None:
         (
             (AGE, ILL),
             {"units": {f"u{i}": "m" for i in range(7)}},
-            "the table has no column 'u0', 'u1', 'u2', 'u3', 'u4'",
+            "the table has no column 'u0', 'u1', 'u2', 'u3', 'u4'; it has 'age', 'ill'",
         ),
-        ((AGE, ILL), {"descriptions": {"x": "y"}}, "the table has no column 'x'"),
-        ((AGE, ILL), {"left_out": frozenset({"x"})}, "the table has no column 'x'"),
-        ((AGE, ILL), {"label": None}, "--label: say which column is to be learnt"),
-        ((AGE, ILL), {"label": "sick"}, "the table has no column 'sick'"),
+        ((AGE, ILL), {"descriptions": {"x": "y"}}, "the table has no column 'x'; it has 'age', 'ill'"),
+        ((AGE, ILL), {"left_out": frozenset({"x"})}, "the table has no column 'x'; it has 'age', 'ill'"),
+        ((AGE, ILL), {"label": None}, "--label: say which column is to be learnt; there are 'age', 'ill'"),
+        ((AGE, ILL), {"label": "sick"}, "the table has no column 'sick'; it has 'age', 'ill'"),
         ((AGE, ILL), {"fills": {"ill": "no"}}, "--fill ill: nothing stands in for a label that is missing"),
         ((KEY, ILL), {}, "no column is left to learn from: ask for some by --column"),
         (

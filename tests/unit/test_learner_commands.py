@@ -437,7 +437,7 @@ def test_an_invitation_is_written_and_said_what_to_do_with(  # noqa: PLR0913 -- 
     assert file.stat().st_mode & 0o777 == 0o600
     lines = [
         f"{file} is for my owner alone: it holds a secret, and counts once, for {asked['hours']:g} hours",
-        "  read these words out by telephone: perfect armor",
+        *([] if is_member else ["  read these words out by telephone: perfect armor"]),
         f"  they run: {command.removesuffix(' --data TABLE') if is_member else command}",
     ]
     renewed = (
@@ -465,6 +465,12 @@ def test_an_owner_is_invited_to_the_only_study_there_is(tmp_path: Path, monkeypa
     server = Server(GET__studies=[{"name": "loans"}], GET__roster=[], POST__invitations={"text": "a", "words": ["b"]})
     run(monkeypatch, server, "invite", "north")
     assert server[-1][2]["studies"] == ["loans"]
+    server.answers["GET /v1/roster"] = [{"name": "north", "state": "invited", "invited_to": ["claims", "loans"]}]
+    again = run(monkeypatch, server, "invite", "north")
+    said = (
+        "an earlier invitation, to claims, counts no more: to invite to all, parley-learner invite north --study claims"
+    )
+    assert f"{said} --study loans\n" in again.stdout
     server.answers["GET /v1/studies"] = [{"name": "loans"}, {"name": "claims"}]
     refused = run(monkeypatch, server, "invite", "north", code=3)
     assert "there are loans, claims" in refused.stderr

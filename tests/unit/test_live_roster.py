@@ -189,6 +189,20 @@ async def test_an_invitation_counts_once(tmp_path: Path) -> None:
         await roster.join("clinic", secret, wrong)
 
 
+async def test_an_invitation_that_counts_is_listed_with_its_studies_until_another_takes_its_place(
+    tmp_path: Path,
+) -> None:
+    roster = replace(
+        roster_at(tmp_path),
+        studies={name: made_up(3).model_copy(update={"name": name}) for name in ("made-up", "other", "third")},
+    )
+    for studies in (("made-up",), ("other", "third")):
+        await roster.invite(InvitationRequest(name="clinic", studies=studies))
+        assert [view.invited_to for view in roster.views()] == [studies]
+    gone = replace(roster, studies={"third": roster.studies["third"]})
+    assert [view.invited_to for view in gone.views()] == [("third",)], "another invitation can name it"
+
+
 async def test_a_key_is_one_members_and_a_member_keeps_its_key(tmp_path: Path) -> None:
     roster = roster_at(tmp_path)
     await roster.join("clinic", hash_token((await invited(roster, "clinic")).secret), request_of("clinic"))
@@ -269,7 +283,7 @@ async def test_an_invitation_is_kept_with_all_that_it_grants(tmp_path: Path) -> 
         digests={"made-up": made_up(3).digest},
     )
     assert roster.store.invited == RosterStore(tmp_path).invited == {"clinic": kept}
-    unknown = {"public_key": None, "connected": None, "studies": (), "unchecked": False}
+    unknown = {"public_key": None, "connected": None, "studies": (), "invited_to": ("made-up",), "unchecked": False}
     assert [view.model_dump() for view in roster.views()] == [
         {"name": "clinic", "role": "party", "state": "invited", "expires": invitation.expires, **unknown}
     ]

@@ -85,13 +85,16 @@ def test_what_cannot_be_begun_leaves_nothing_behind() -> None:
 
 
 def test_what_is_not_said_is_asked_at_a_terminal() -> None:
-    answers = f"n\nill\n0:120\nno,yes\nno,yes\n{free_url()}\nnorth\nn\n"
+    answers = f"n\nill\nold\n0:120\nno,yes\nno,yes\nhere\n{free_url()}\nnorth\nn\n"
     done = CliRunner().invoke(learner_app, ["quickstart", "lungs.csv", "--ask"], input=answers)
     assert done.exit_code == 0, done.output
-    assert "where owners will reach this learner" in done.stderr
+    assert "here is not https://host:port\nwhere owners will reach this learner" in done.stderr
     assert Path("north.invitation.json").exists()
     assert "public knowledge" in done.stderr
-    of_public = CliRunner().invoke(learner_app, ["quickstart", "hearts.csv", "--ask"], input="y\nill\nsouth\nn\n")
+    answers = "y\nsick\nill\nso uth\nsouth\nn\n"
+    of_public = CliRunner().invoke(learner_app, ["quickstart", "hearts.csv", "--ask"], input=answers)
+    assert "the table has no column 'sick'; it has " in of_public.output, "it is asked again"
+    assert "--owners: names have letters" in of_public.output
     assert (of_public.exit_code, Path("south.invitation.json").exists()) == (0, True), (
         "bounds are as the table has them"
     )
@@ -114,11 +117,12 @@ def test_owners_get_the_options_that_their_tables_need_and_members_are_not_compa
     Path("gains.csv").write_text("gain,ill\n" + "".join(f"{(n % 50, 99999)[n % 9 == 0]},{n % 2}\n" for n in range(90)))
     words = ["gains.csv", "--public", "--label", "ill", "--owners", "north", "--url", free_url()]
     done = CliRunner().invoke(learner_app, ["quickstart", *words])
-    assert "join north.invitation.json --data TABLE --value gain:99999=99999; parley-party serve" in done.stdout
+    assert "join north.invitation.json --data TABLE --clip --value gain:99999=99999; parley-party serve" in done.stdout
     assert "gain: 99999 looks like a code for a missing value" in done.stderr
     monkeypatch.setattr(LearnerHere, "members", lambda _: {"north"})
     words = ["lungs.csv", "--public", "--label", "ill", "--bounds", "age=30:40", "--owners", "north"]
     again = CliRunner().invoke(learner_app, ["quickstart", *words])
-    assert "join north-2.invitation.json --data TABLE --clip\n" in again.stdout
+    assert "join north-2.invitation.json --data gains=TABLE --data lungs=TABLE --clip\n" in again.stdout, "for both"
+    assert "north: north-2.invitation.json (an earlier invitation counts no more: " in again.stdout
     for said in ("by telephone", "parley-party serve", "roster confirm"):
         assert said not in again.output, "it is a member already"

@@ -57,7 +57,7 @@ def test_a_tenth_is_kept_where_many_rows_are_held_out() -> None:
 @pytest.mark.parametrize(
     ("whole", "rules", "words"),
     [
-        (run(200), RULES, "40 held-out rows are too few at epsilon 0.1 to 0.2; ask for it later, at a larger one (parley-learner evaluate RUN --epsilon 5)"),  # noqa: E501
+        (run(200), RULES, "40 held-out rows are too few at epsilon 0.1 to 0.2; ask for it later, at a larger one (parley-learner evaluate RUN --epsilon 5 --delta 1e-6)"),  # noqa: E501
         (run(5), RULES, "hold_out = 0.1 leaves none of the 5 rows of a to evaluate on"),
         (run(MANY, adjacency="whole_party", algorithm="parameter_average"), RULES, "hide"),
         (run(MANY), RULES.model_copy(update={"algorithms": ("dp_gd",)}), "a: the owner does not allow evaluate"),
@@ -85,7 +85,10 @@ def test_what_was_asked_for_is_evaluated_however_little_it_tells() -> None:
     asked = evaluation_spec(whole, {name: Budget(epsilon=0.25, delta=1e-6) for name in whole.names}, {})
     kept = keep_for_evaluation(whole, {}, asked, if_useful=False)
     assert (kept.run, kept.evaluation) == (whole, None), "it is stored already"
-    assert kept.words == "0.2 of the budget (epsilon 0.25) evaluates the model on 10 held-out rows"
+    assert kept.words == (
+        "0.2 of the budget (epsilon 0.25) evaluates the model on 10 held-out rows; so few say little at this epsilon: "
+        "take a larger share by --evaluate, or ask for it later, with more rows: even an epsilon of 10 is too little"
+    )
     with pytest.raises(InvalidInputError, match="none of the 9 rows of a"):
         keep_for_evaluation(run(9), {}, asked, if_useful=False)
 

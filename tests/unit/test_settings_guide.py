@@ -439,5 +439,5 @@ def test_a_variable_that_is_no_setting_or_holds_none_is_named(monkeypatch: pytes
     with pytest.raises(InvalidInputError, match=r"^settings of the environment: .*own"):
         Some.load()
     monkeypatch.setenv("PARLEY_SOME_OWN", '{"kind": "none"}')
-    with pytest.raises(InvalidInputError, match=r"^settings of the environment: own"):
+    with pytest.raises(InvalidInputError, match=r"^settings of the environment: own.*say --config FILE$"):
         Some.load()

@@ -75,6 +75,12 @@ def test_what_is_neither_is_told_in_a_line(tmp_path: Path, text: str) -> None:
         read_study(path)
 
 
+def test_an_invitation_is_told_from_a_study(tmp_path: Path) -> None:
+    (tmp_path / "a.invitation.json").write_text('{"invitation": {}, "signature": "00"}')
+    with pytest.raises(InvalidInputError, match=r"a.invitation.json is an invitation, not a study: parley-party join "):
+        read_study(tmp_path / "a.invitation.json")
+
+
 def test_a_learner_signs_and_an_owner_sees_by_whose_word(tmp_path: Path) -> None:
     config = tmp_path / "learner.toml"
     config.write_text(

@@ -44,11 +44,13 @@ def test_a_file_that_cannot_be_used_changes_nothing_and_is_named(tmp_path: Path)
     with pytest.raises(InvalidInputError) as refused:
         find_study(studies, "z")
     assert all(f"{name}.json" in refused.value.detail for name in "az")
+    assert "a.json: Invalid JSON" in str(studies.unused_change("a")), "who asks for a run is told"
     assert "two studies are named 'a'" in refused.value.detail
     (tmp_path / "copy.json").unlink()
     assert put(tmp_path, "z") == studies["z"]
     assert put(tmp_path, "a", title="mended") == studies["a"]
     assert studies.faults == {}
+    assert studies.unused_change("a") is None
 
 
 def test_another_folder_is_taken_up_if_it_can_be_used(tmp_path: Path) -> None:

@@ -315,8 +315,27 @@ def test_no_rows_of_a_private_file_are_reported(tmp_path: Path) -> None:
     words = ("--label", "ill", "--bounds", "age=0:9", "--values", "ill=no,yes", "--format")
     assert json.loads(init(data, *words, "json").stdout).keys() == {"file", "name", "left_out", "doubtful"}
     done = init(data, *words, "text", "--force")
-    assert done.stderr.splitlines()[2:] == [f"next: parley-learner study check {tmp_path / 'study.json'} --data TABLE"]
+    assert done.stderr.splitlines()[3:] == [f"next: parley-learner study check {tmp_path / 'study.json'} --data TABLE"]
     assert all(column.blank is None and column.median is None for column in surveyed(data))
+
+
+def test_a_public_table_of_forms_has_bounds_without_negative_codes_and_yes_as_the_positive_class(
+    tmp_path: Path,
+) -> None:
+    data = table(tmp_path, age=[30, 40, -999, 60] * 10, ill=["Ja", "Nein", "Nein", "Nein"] * 10)
+    study = made(data, "--public", "--label", "ill", "--force")
+    age = study.features[0].model_dump()
+    assert (age["lower"], age["upper"]) == (30.0, 60.0)
+    assert study.label.model_dump()["values"] == ("Nein", "Ja")
+    told = init(data, "--public", "--label", "ill", "--force").stderr
+    assert "study.json --data TABLE --clip --value age:-999=" in told
+    assert "'Ja' is the positive class" in told
+    assert "does not fit" not in told
+    assert "25.00% of the rows of this file miss a value" in told
+    alone: tuple[list[object], ...] = ([-999] * 40, [-999, -99] * 20)
+    for codes_alone in alone:
+        codes = table(tmp_path, age=codes_alone, ill=["no", "yes"] * 20)
+        made(codes, "--public", "--label", "ill", "--column", "age", "--force")
 
 
 def test_a_regression_is_one_of_bounds(tmp_path: Path) -> None:
@@ -722,12 +741,14 @@ def test_a_draft_is_told_with_what_its_author_should_look_at(tmp_path: Path) -> 
         "  left out 'patient_id': looks like an identifier: by its name",
         "  take one all the same by --column NAME; --leave-out NAME leaves another out",
         "  warning: 'case_id' looks like an identifier: by its name",
+        "  'yes' is the positive class: --positive takes the other",
+        "  bounds are those of this file: what lies beyond them in owners' rows counts as the bound, by --clip",
         (
             "  0.1 of each owner's rows are held out: no run trains on them, so that models can be evaluated on them "
             "(--hold-out 0: none); once owners have joined, this cannot change"
         ),
         "  read every bound, value and description: owners approve them as they stand",
-        f"next: parley-learner study check {study} --data TABLE",
+        f"next: parley-learner study check {study} --data TABLE --clip",
         f"or try it at once, on this file: parley-learner simulate --data {out} --csv separator=, --study {study}",
     ]
     written = study.read_text(encoding="utf-8")

@@ -188,8 +188,9 @@ def test_probabilities_are_of_the_population_without_class_weights() -> None:
 def test_without_an_evaluation_that_tells_enough_0_is_the_threshold_and_the_reason_is_stated() -> None:
     unknown = evaluation_of(SCORES, np.zeros_like(ILL))
     for rule, evaluation, why in (
-        ("balanced", None, "the model has no evaluation to choose by"),
+        ("balanced", None, "the model has no evaluation yet to choose by"),
         ("f1", {"recall": None}, "figures at no threshold: an earlier Parley made it"),
+        ("f1", {"points": []}, "noise hides one of the two classes, so that it has figures at no threshold: a larger"),
         ("recall=1", EVALUATION, "the largest recall that was estimated is 0.9"),
         ("balanced", unknown, "leaves no estimate of balanced accuracy at any threshold"),
         ("recall=.5", unknown, "leaves no estimate of recall at any threshold"),
@@ -232,7 +233,7 @@ def test_a_threshold_is_told_in_words() -> None:
     ]
     assert "those at a score of 0" in threshold_in_words(document("probability=.05", {"rows": 1}))[1]
     assert threshold_in_words(document("f1")) == [
-        "The rule f1 has chosen no threshold: the model has no evaluation to choose by",
+        "The rule f1 has chosen no threshold: the model has no evaluation yet to choose by",
         "'yes' is predicted where the score exceeds 0 (a probability of 0.5)",
     ]
 

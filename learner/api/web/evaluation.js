@@ -15,8 +15,10 @@ export function evaluation(results, model, run, signal) {
   const single = STATISTICS.filter(({ name }) => isFigure(results[name]) && !(points.length && AT_POINT.includes(name)));
   const unit = model.study.label.unit, unsaid = points.length ? [] : Object.entries(results.recall ?? {}).filter(([, recall]) => isUnsaid(recall)).map(([name]) => name);
   const figures = facts(single.map((each) => figure(heading(each.title), results[each.name], writer(each), each.name === "r_squared" ? "" : unit)));
-  const bins = results.calibration ?? [], curves = isBinary ? curvesOf(bins, points) : null, ofClass = isBinary ? {} : bins;
-  const threshold = points.length ? new Threshold(points, model, run, curves, signal).element : "";
+  const isHidden = isBinary && results.points?.length === 0; // noise may hide a whole class
+  const bins = results.calibration ?? [], curves = isBinary && !isHidden ? curvesOf(bins, points) : null, ofClass = isBinary ? {} : bins;
+  const threshold = points.length ? new Threshold(points, model, run, curves, signal).element
+    : isHidden ? h("p", { class: "warn" }, "Noise hides one of the two classes: there is no threshold to choose from, and no curve. A larger ε or more held-out rows would leave some.") : "";
   return [h("h2", {}, "How good it is"),
     h("p", {}, `On ${count(results.rows)} rows that ${results.contributors.length} ${results.contributors.length > 1 ? "owners" : "owner"} held out, at ε = ${number(results.epsilon, 3)}. An interval holds the true figure of these rows in ${percent(results.rate, 0)} of cases.`),
     unsaid.length ? h("p", { class: "warn" }, `The model predicts ${few(unsaid)} of nobody or almost nobody: train with class weights.`) : "", threshold, single.length ? h("div", { id: "evaluation" }, points.length ? h("h3", {}, "At any threshold") : "", figures) : "",

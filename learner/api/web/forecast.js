@@ -37,7 +37,8 @@ export class ForecastPane {
   /** Shows a forecast for a study, whose label gives units, among its owners. */
   take(answer, study, owners) {
     this.element.removeAttribute("aria-busy");
-    const hindrances = answer.key_holders.map((reason) => h("p", { class: "warn" }, sentence(reason)));
+    const unused = answer.unused_file ? [`the study's file has changed and is not used: ${answer.unused_file}`] : [];
+    const hindrances = [...unused, ...answer.key_holders].map((reason) => h("p", { class: "warn" }, sentence(reason)));
     this.summary.replaceChildren(h("div", {}, hindrances, this.expected(answer, study.label)));
     const open = [...this.details.querySelectorAll("details")].map((each) => each.open);
     const chosen = Object.entries(answer.chosen);

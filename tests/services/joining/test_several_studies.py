@@ -219,6 +219,15 @@ def test_an_earlier_study_stays_its_learners_alone(two: tuple[Scene, Scene], fol
     assert "# mine" in (folder / "party.toml").read_text()
 
 
+def test_a_table_that_does_not_fit_one_of_several_studies_is_named_with_it(
+    two: tuple[Scene, Scene], folder: Path
+) -> None:
+    short = folder.parent / "short.csv"
+    short.write_text("x0,x1,y\n0.1,0.2,yes\n")
+    done = two[0].owner("join", invited(two[0], folder, "other", "third"), "--data", short, "--out", folder)
+    assert "parley-party: other: the data does not fit the study: column 'x2': absent" in done.stderr
+
+
 def test_what_is_wrong_is_said_in_a_line_and_changes_nothing(two: tuple[Scene, Scene], folder: Path) -> None:
     one, config = two[0], folder / "party.toml"
     held, other = invited(one, folder, "made-up"), invited(one, folder, "other")

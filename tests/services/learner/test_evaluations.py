@@ -338,7 +338,10 @@ async def test_a_run_without_a_model_is_not_evaluated(cluster: Cluster, parties:
         run = await submit(client)
         await hang.reached.wait()
         refused = await client.post(f"/v1/runs/{run}/evaluation", json=ORDER)
-        assert (refused.status_code, refused.json()["detail"]) == (409, f"run {run} is running; it has no model")
+        assert (refused.status_code, refused.json()["detail"]) == (
+            409,
+            f"run {run} is running; it has no model yet: parley-learner watch {run} says why, and waits for it",
+        )
         assert (await client.get(f"/v1/runs/{run}/evaluation?epsilon=1&delta=1e-6")).status_code == 409
         await client.post(f"/v1/runs/{run}/cancel")
 

@@ -473,7 +473,7 @@ def test_a_threshold_is_chosen_by_the_rule_and_the_newest_evaluation_whenever_th
     assert not store.will_be_evaluated(run.id)
     end(run, None)
     waiting = store.evaluated_model(run.id)["threshold"]
-    assert waiting["unmet"] == "the model has no evaluation to choose by"
+    assert waiting["unmet"] == "the model has no evaluation yet to choose by"
     assert "threshold" not in store.model(run.id), "it is no part of what was signed"
     for scores in ((-2.0, -1.0), (-4.0, -3.0)):
         evaluation = running(store, spec, evaluates=run.id)

@@ -185,6 +185,19 @@ def test_owners_that_hang_or_refuse_do_not_hold_the_page_up(visitor: Visitor) ->
     visitor.until_it_says("party-2 cannot be reached")
 
 
+def test_where_noise_hides_a_class_the_page_says_so_and_draws_no_curve(visitor: Visitor) -> None:
+    script = """
+      const classes = ["no", "yes"], run = { id: "r", user: "alice" };
+      const study = { label: { name: "y", values: classes } };
+      const results = { ...of, points: [], calibration, accuracy: figure(.9), confusion: points[3].confusion };
+      main.replaceChildren(...evaluation(results, { classes, study }, run, new AbortController().signal));
+      return main.innerText;
+    """
+    said = computed(visitor, script)
+    assert "Noise hides one of the two classes" in said
+    assert "Curves" not in said
+
+
 def test_two_classes_have_a_threshold_with_its_figures_and_curves(visitor: Visitor) -> None:
     shown = computed(visitor, TWO_CLASSES)
     assert shown["first"][:2] == ["3", f"It says “yes” where the score is above 0, a probability of 0.5. {RARE}"], (

@@ -76,7 +76,8 @@ def test_rows_named_without_need_or_needed_without_name_are_refused(
         ({"public": PublicRows.of(rows)}, "the run names public rows, and dp_gd asks about none of their shape"),
     ):
         refused = propose(client, run_spec(cluster, **changes), "other")
-        assert (refused.status_code, refused.json()["detail"]) == (422, reason)
+        assert refused.status_code == 422
+        assert refused.json()["detail"].startswith(reason)
 
 
 def test_an_owner_may_pin_the_rows_that_runs_may_ask_about(cluster: Cluster, rows: FloatArray) -> None:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import httpx
 import numpy as np
@@ -133,6 +135,26 @@ def test_a_changed_file_refuses_its_own_study_until_the_owner_accepts_it(
         assert round_of(client, "third", 1, "new").status_code == 200
         assert round_of(client, "third", 2).status_code == 409, "runs about the earlier rows have ended"
         assert statuses(client, 3) == {"first": 200, "second": 200, "third": 409}
+
+
+def test_studies_that_are_taken_up_together_are_not_mistaken_for_each_other_while_they_load(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service looks after its studies every few seconds, also while new ones are loading."""
+    with Party(owner.settings(owner.entry("first"))) as party:
+        load, looks = load_holding, []
+
+        def load_slowly(*args: Any, **terms: Any) -> Any:  # noqa: ANN401 -- as it is
+            looks.append(Thread(target=party.tend))
+            looks[-1].start()
+            looks[-1].join(timeout=0.2)
+            return load(*args, **terms)
+
+        monkeypatch.setattr(holdings, "load_holding", load_slowly)
+        party.take_up(owner.settings(owner.entry("first"), owner.entry("second"), owner.entry("third")))
+        for look in looks:
+            look.join()
+        assert ([*party.holdings.studies], party.holdings.unusable) == (["first", "second", "third"], {})
 
 
 def test_a_study_that_could_not_be_used_at_start_is_taken_up_once_it_can_be(
