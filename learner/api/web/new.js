@@ -13,14 +13,14 @@ const SHOWN = ["adjacency", "minimum_contributors", "colluders", "seconds", "eva
 export async function show(main, chosen, signal) {
   document.title = "New run · Parley";
   main.append(h("h1", {}, "New run"));
-  const owners = listings(signal), algorithms = get("/v1/algorithms", signal);
+  const owners = listings(signal);
   const [studies, { value: parties }] = await Promise.all([get("/v1/studies", signal), owners.next()]);
   const form = new RunForm(studies, parties ?? [], signal);
   if (studies.some((study) => study.name === chosen)) form.study.value = chosen;
   main.append(h("div", { class: "columns" }, form.element, form.pane.element));
   form.studyChanged();
   performance.mark("owners");
-  form.algorithms = await algorithms;
+  form.algorithms = await get("/v1/algorithms", signal); // later: a learner that has just started loads them for half a second
   form.studyChanged();
   for await (const changed of owners) form.partiesChanged(changed);
   const follow = async () => {
