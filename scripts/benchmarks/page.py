@@ -11,7 +11,8 @@ screen.
 ``owners``: milliseconds to the owners on screen, in the view of studies and in the form of a new run, while one hangs
 and one refuses connections; and until both are said to be away. ``just_started``: from the opening of the page on a
 learner that has just started, which has heard of no owner yet, to the list of runs, and to the owners in both views.
-The goals are owners within 300 ms, of a learner that has just started too, a list within 300 ms and 100 kB, and an event within 200 ms.
+The goals are owners within 300 ms, of a learner that has just started too, a list within 300 ms and 100 kB, and an
+event within 200 ms.
 """
 
 from __future__ import annotations

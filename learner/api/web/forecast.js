@@ -104,9 +104,9 @@ function figuresOf({ figures = [] }) {
     const isShare = /accuracy|recall/.test(name);
     const bare = (value) => value === null ? number(value) : isShare ? percent(value) : number(unit ? value : Number(value.toFixed(3)), 3);
     const write = (value) => bare(value) + (unit && value !== null ? ` ${unit}` : "");
-    return [heading(title), [write(estimate), h("p", { class: "hint interval" }, `${bare(low)} to ${write(high)}`)], write(constant), write(alone)];
+    return [heading(title), [write(estimate), h("p", { class: "hint interval" }, `${bare(low)} to ${write(high)}`)], ...[constant, alone].map((each) => h("span", { class: "interval" }, write(each)))];
   });
-  return table("On rows that it has not seen", ["Figure", "Expected", "Without features", "An owner alone, without noise"], rows);
+  return table("On rows that it has not seen", ["Figure", "Expected", "Without features", "Alone, no noise"], rows);
 }
 
 function gain({ alone, worth_joining: isWorth, recommended }, outcome) {
