@@ -221,7 +221,7 @@ export function curvesOf(bins, points = []) {
       : above.filter((each) => each.precision !== null).map((each) => [each.recall, each.precision]),
     ranges: known.map((each) => [each.recall.estimate, each.precision.low, each.precision.high]) });
   const shares = counted.filter(({ positive, examples }) => positive.estimate !== null && examples >= 1 && positive.high - (positive.low ?? 0) < TELLING);
-  const calibration = plane({ title: "Calibration", x: "probability that the model states", y: "share that is positive", diagonal: true,
+  const calibration = plane({ title: "Calibration", x: "probability by the model", y: "share that is positive", diagonal: true,
     line: shares.map(({ low, high, positive }) => [(low + high) / 2, positive.estimate]),
     ranges: shares.map(({ low, high, positive }) => [(low + high) / 2, positive.low ?? 0, positive.high]) });
   const rows = counted.map(({ low, high, examples, positive }, index) => {

@@ -62,7 +62,7 @@ class LiveRun {
     const words = [`by ${terms.user}, ${when(terms.created)}`, `ε ≤ ${number(Math.max(...Object.values(terms.epsilon)))} for ${HIDDEN[terms.adjacency]}`];
     if (terms.purpose) words.unshift(terms.purpose);
     words.push(terms.secure_sum === "none" ? "the learner sees each answer" : "the learner sees sums alone");
-    if (terms.class_weights) words.push(`class weights: ${few(Object.entries(terms.class_weights).map(([name, weight]) => `${name} ${number(weight, 3)}`))}`);
+    if (terms.class_weights && !terms.evaluates) words.push(`class weights: ${few(Object.entries(terms.class_weights).map(([name, weight]) => `${name} ${number(weight, 3)}`))}`);
     if (terms.public && !terms.evaluates) words.push(`asks about ${count(terms.public.rows)} public rows`);
     const expected = sessionStorage.getItem(`expected ${this.id}`);
     if (expected) words.push(`expected: ${expected}`);

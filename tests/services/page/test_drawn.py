@@ -234,7 +234,7 @@ def test_two_classes_have_a_threshold_with_its_figures_and_curves(visitor: Visit
     assert precision.startswith(
         "Precision and recall: precision against recall, 4 points, from (0.01, 0.5) to (0.98, 0.16)"
     )
-    assert calibration.startswith("Calibration: share that is positive against probability that the model states")
+    assert calibration.startswith("Calibration: share that is positive against probability by the model")
     assert shown["marks"] == 2
 
 
