@@ -152,6 +152,14 @@ WORDS = """
     "parley-learner invite NAME --study other", "one--two"].map(inFields);
 """
 
+LONG = """
+  const { weights } = await import("/page/weights.js");
+  const name = "the_number_of_visits_of_an_inpatient_in_the_year_before", classes = ["no", "yes"];
+  const study = { label: { values: classes }, features: [{ name, lower: 0, upper: 1e3, unit: "visits" }] };
+  main.replaceChildren(...weights({ kind: "linear", classes, study, column_names: [name], weights: [3] }));
+  return document.documentElement.scrollWidth;
+"""
+
 OTHERS = """
   const texts = (results, label, classes) => {
     main.replaceChildren(...evaluation({ ...of, ...results }, { classes, study: { label } }));
@@ -258,6 +266,12 @@ def test_a_model_without_an_evaluation_has_the_public_rules_for_a_threshold(visi
     assert unknown == [no_rule, ["", "probability"]], "no shares, no prevalence"
     assert hinge == [no_rule, []], "a loss without probabilities"
     assert three == number == [None, []]
+
+
+def test_a_long_name_of_a_feature_fits_the_page(visitor: Visitor) -> None:
+    for width in (390, 768, 1280):
+        visitor.look(width, "light")
+        assert computed(visitor, LONG) <= width
 
 
 def test_options_of_commands_are_called_as_the_fields_are(visitor: Visitor) -> None:
