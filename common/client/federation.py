@@ -110,7 +110,7 @@ class PartyPool(ABC):
         if len(answers) < self._quorum:
             charged = [self._parties[index].name for index in answers]
             raise QuorumLostError(
-                f"round {round}: {len(answers)} parties answered and {self._quorum} are needed; "
+                f"round {round}: {len(answers)} of the {self._quorum} parties that are needed answered; "
                 f"silent: {'; '.join(silent.values())}; "
                 f"charged to those that answered, once however often it is asked: {', '.join(charged) or 'nobody'}",
                 silent=list(silent),

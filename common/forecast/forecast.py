@@ -139,10 +139,13 @@ class NoForecast:
 _FROM_WEIGHTS = "the run starts from given weights, and nobody knows how good they are"
 
 
-def forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForecast:
-    """Return the forecast of a run; raises InvalidInputError for one that cannot be run."""
+def forecast(algorithm: Algorithm, facts: FederationFacts, *, has_threshold: bool = False) -> Forecast | NoForecast:
+    """Return the forecast of a run; raises InvalidInputError for one that cannot be run.
+
+    ``has_threshold`` says that a rule is given by which the model's threshold is chosen.
+    """
     questions = algorithm.questions(facts.curated() if algorithm.curator else facts)
-    warnings = cautions(algorithm, facts)
+    warnings = cautions(algorithm, facts, has_threshold=has_threshold)
     forecaster = in_place_of_forecast(algorithm, facts) or forecaster_of(algorithm)
     if isinstance(forecaster, str):
         return NoForecast("; but ".join((forecaster, *warnings)))

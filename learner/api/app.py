@@ -161,7 +161,8 @@ def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
             draft = await asyncio.to_thread(order.draft, learner.studies, order.owners, learner.rows)
             evaluation = order.evaluation(draft)
             order.threshold_rule(draft, evaluation)  # raises as it would for a run
-            settle, keep = partial(settled, any_algorithm=order.any_algorithm), Keeping(evaluation, order.may_evaluate)
+            settle = partial(settled, any_algorithm=order.any_algorithm)
+            keep = Keeping(evaluation, order.may_evaluate, order.has_rule)
             foreseen = await foresee_owners(draft, order.owners, order.seconds, settle=settle, keeping=keep)
         else:
             prospect = await learner.prospect(order)

@@ -75,7 +75,7 @@ def add_catalogue(app: FastAPI, learner: LearnerService) -> None:
     @answers(app, routes.LIST_ALGORITHMS, summary="The algorithms and their parameters", tags=["catalogue"])
     @compressible
     @revalidated
-    async def list_algorithms() -> dict[str, AlgorithmView]:
+    def list_algorithms() -> dict[str, AlgorithmView]:  # in a thread: the first answer loads all algorithms
         """Each algorithm by name, with the JSON Schema of its parameters."""
         return {
             name: AlgorithmView(

@@ -205,6 +205,11 @@ class RunRequest(Strict):
         return None if rule is None else str(rule)
 
     @property
+    def has_rule(self) -> bool:
+        """Whether a rule chooses the model's threshold; raises InvalidInputError for no rule."""
+        return _read_rule(self.threshold) is not None
+
+    @property
     def may_evaluate(self) -> bool:
         """Whether a part of the budget is kept for an evaluation where that is of use."""
         return self.evaluate == AUTO and not self._needs_evaluation

@@ -170,7 +170,7 @@ class LearnerService:
             holders = names
         draft, evaluation = await asyncio.to_thread(self._drafted, order, holders)
         without = () if names is not None else tuple(name for name in self.roster if name not in holders)
-        return Prospect(draft, Keeping(evaluation, order.may_evaluate), heard, without)
+        return Prospect(draft, Keeping(evaluation, order.may_evaluate, order.has_rule), heard, without)
 
     async def checked(self, order: RunRequest, user: str, key: str | None) -> tuple[RunSpec, RunSpec | None]:
         """Draft a requested run and its evaluation, which the parties that answer would not refuse.

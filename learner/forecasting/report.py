@@ -80,10 +80,14 @@ Choosing = Callable[[RunSpec, Mapping[str, StudyFacts] | None, int], tuple[RunSp
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """What is to evaluate a run: the draft that was ``asked`` for, or, ``if_useful``, the usual share of its budget."""
+    """What is to evaluate a run: the draft that was ``asked`` for, or, ``if_useful``, the usual share of its budget.
+
+    ``has_threshold`` says that a rule then chooses the model's threshold.
+    """
 
     asked: RunSpec | None = None
     if_useful: bool = False
+    has_threshold: bool = False
 
     def of(self, run: RunSpec, rules: Mapping[str, OwnerRules]) -> SelfEvaluation:
         """Return what a run, of known sizes, keeps for it; raises what `keep_for_evaluation` does."""
@@ -122,7 +126,7 @@ class Review:
 
     ``charges`` are for the evaluation too that follows the run, if there is one, and ``room`` says whether they fit
     what all runs have left. ``objections`` are by the owner's rule. ``evaluation`` is the draft of that evaluation, and
-    ``words`` say what evaluates the model, or why nothing does.
+    ``words`` say what evaluates the model, or why nothing does. ``has_threshold`` is as in `Keeping`.
     """
 
     spec: RunSpec
@@ -133,6 +137,7 @@ class Review:
     answers: PartyAnswers
     evaluation: RunSpec | None = None
     words: str | None = None
+    has_threshold: bool = False
 
     @property
     def whole(self) -> RunSpec:
@@ -338,7 +343,8 @@ async def _review(  # noqa: PLR0913 -- the run, what is known of its parties, an
     if evaluation is not None:
         more = await asyncio.to_thread(_charged_later, evaluation, spec, answers, objected)
         charges = {name: _sum_of(charge, more[name]) for name, charge in charges.items()}
-    return Review(spec, reasons, charges, objected, await ask_room(charges), answers, evaluation, kept.words)
+    room = await ask_room(charges)
+    return Review(spec, reasons, charges, objected, room, answers, evaluation, kept.words, keeping.has_threshold)
 
 
 def _charged_later(
@@ -381,7 +387,7 @@ async def _foresee(review: Review, time: RoundTime) -> ForecastView:
     """Return the forecast of a reviewed run."""
     spec, answers = review.spec, review.answers
     algorithm, facts = spec.build(), spec.facts()
-    outcome = await asyncio.to_thread(_forecast, algorithm, facts)
+    outcome = await asyncio.to_thread(_forecast, algorithm, facts, review.has_threshold)
     costs = costs_of(spec, getattr(Limits(), limit_of(spec)))
     refused = review.refused()
     return ForecastView(
@@ -400,10 +406,10 @@ async def _foresee(review: Review, time: RoundTime) -> ForecastView:
     )
 
 
-def _forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForecast:
+def _forecast(algorithm: Algorithm, facts: FederationFacts, has_threshold: bool) -> Forecast | NoForecast:  # noqa: FBT001
     """Return the forecast; it has no figures if the noise is beyond the range of numbers."""
     with np.errstate(all="ignore"):
-        return forecast(algorithm, facts)
+        return forecast(algorithm, facts, has_threshold=has_threshold)
 
 
 def _charges(algorithm: Algorithm, facts: FederationFacts, views: Mapping[str, View]) -> dict[str, Charge]:

@@ -9,8 +9,10 @@ scrolling through these. ``event``: milliseconds from the event of a round, as a
 screen.
 ``watchers``: what a round takes while so many hear of it, beside one, in runs in turns, and their ratio.
 ``owners``: milliseconds to the owners on screen, in the view of studies and in the form of a new run, while one hangs
-and one refuses connections; and until both are said to be away.
-The goals are owners within 300 ms, a list within 300 ms and 100 kB, and an event within 200 ms.
+and one refuses connections; and until both are said to be away. ``just_started``: from the opening of the page on a
+learner that has just started, which has heard of no owner yet, to the list of runs, and to the owners in both views.
+The goals are owners within 300 ms, of a learner that has just started too, a list within 300 ms and 100 kB, and an
+event within 200 ms.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from hashlib import sha256
 
 import httpx
@@ -35,6 +38,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from scripts.demonstrations.hospitals import Hospitals
 from scripts.deployment.sites import HOSPITALS
+from scripts.loopback import processes, wait_until_ready
 
 ROUNDS = 60
 SHOWN = 3_000
@@ -52,6 +56,7 @@ SHOWN_AFTER = """
   const [began, owners] = ["began", "owners"].map((name) => performance.getEntriesByName(name)[0]?.startTime);
   return owners - began;
 """
+MARKED = "return performance.getEntriesByName(arguments[0])[0]?.startTime"
 ROWS = "return document.querySelectorAll('#runs tr').length"
 SEEN = """
   window.seen = [];
@@ -208,10 +213,26 @@ def measure_owners(page: webdriver.Chrome, hospitals: Hospitals) -> None:
         page.execute_script(BEGUN, "studies")
         until(page, lambda: {*names} <= set(AWAY.findall(page.find_element("css selector", "main").text)))
         away = page.execute_script(SINCE)
+        measure_just_started(page, hospitals)
     finally:
         hangs.send_signal(signal.SIGCONT)
     figures |= {f"{place}_all_answer_ms": milliseconds for place, milliseconds in first.items()}
     print(json.dumps({"benchmark": "page", "what": "owners"} | figures | {"goal_ms": 300, "away_ms": away}), flush=True)
+
+
+def measure_just_started(page: webdriver.Chrome, hospitals: Hospitals) -> None:
+    """Measure how soon each view appears on a learner that has just started, while owners are away."""
+    learner, figures = hospitals.processes["learner"], {}
+    for place, mark in {"runs": "listed", "studies": "owners", "new": "owners"}.items():
+        learner.terminate()
+        learner.wait()
+        with processes({"learner": learner.args}, hospitals.root) as started:  # type: ignore[dict-item]  # a command
+            wait_until_ready({"learner": hospitals.url}, started)
+            page.get("about:blank")
+            page.get(f"{hospitals.url}/#{place}")
+            until(page, partial(page.execute_script, MARKED, mark))
+            figures[f"{place}_ms"] = round(page.execute_script(MARKED, mark))
+    print(json.dumps({"benchmark": "page", "what": "just_started"} | figures | {"goal_ms": 300}), flush=True)
 
 
 def owners_shown(page: webdriver.Chrome, place: str) -> int:

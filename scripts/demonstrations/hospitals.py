@@ -15,8 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from parley.common.data.study import Study
+from parley.learner.experiments.datasets import BIOPSIES
 from scripts.demo import begin, commands, deploy, held_out, held_out_file
 from scripts.loopback import processes, wait_until_ready
+
+STUDY = Study.model_validate(
+    BIOPSIES.model_dump() | {"hold_out": 0.2, "label": BIOPSIES.label.model_dump() | {"shares": (0.63, 0.37)}}
+)
+"""That of the demonstration, with a fifth of the rows held out to evaluate models by, and the shares of the set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,8 @@ class Hospitals:
         with ExitStack() as stack:
             root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="parley-hospitals-")))
             deployment = deploy(root)
+            for path in (*root.glob("*/data/study.json"), *root.glob("*/data/studies/*.json")):
+                path.write_text(STUDY.model_dump_json(indent=2) + "\n", encoding="utf-8")
             begin(deployment, root)
             started = stack.enter_context(processes(commands(deployment), root))
             urls = {name: service.url for name, service in deployment.services.items()}

@@ -201,6 +201,9 @@ def test_a_rare_class_is_a_caution_before_a_run_unless_something_is_done() -> No
     told = forecast(algorithm, facts_of(study_of()))
     assert isinstance(told, Forecast)
     assert "--class-weights balanced" in (told.warning or "")
+    ruled = forecast(algorithm, facts_of(study_of()), has_threshold=True)
+    assert isinstance(ruled, Forecast)
+    assert ruled.cautions == ()
 
 
 def test_a_class_that_nobody_is_told_is_a_caution_after_an_evaluation() -> None:

@@ -86,7 +86,7 @@ async def test_too_few_answers_name_the_silent_and_the_charged(monkeypatch: pyte
     with pytest.raises(QuorumLostError) as lost:
         await rounds.round(1)
     assert lost.value.detail == (
-        "round 1: 1 parties answered and 2 are needed; silent: ann is away; eve cannot be reached; "
+        "round 1: 1 of the 2 parties that are needed answered; silent: ann is away; eve cannot be reached; "
         "charged to those that answered, once however often it is asked: bob"
     )
     assert lost.value.facts == {"silent": ["ann", "eve"], "charged": ["bob"]}

@@ -138,7 +138,7 @@ async def test_a_refusal_or_too_few_answers_end_the_round_with_those_who_were_ch
     with pytest.raises(QuorumLostError) as lost:
         await rounds.ask(a=[1, 2], b=UnavailableError("b is away"), c=AWAY)
     assert lost.value.detail == (
-        "round 2: 1 parties answered and 2 are needed; silent: b is away; c is away; "
+        "round 2: 1 of the 2 parties that are needed answered; silent: b is away; c is away; "
         "charged to those that answered, once however often it is asked: a"
     )
     assert lost.value.facts == {"silent": ["b", "c"], "charged": ["a"]}

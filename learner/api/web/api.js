@@ -1,5 +1,7 @@
 /* Asks the learner's API: one session, problems as errors, streams as iterators. */
 
+import { inFields } from "./fields.js";
+
 const KEY = "token";
 /* The session's own cookie is hidden from scripts; this one says that there may be a session. */
 const MARK = "__Host-parley-signed-in=";
@@ -8,7 +10,7 @@ let waiting = [];
 /** A request that the API refused, with the API's words. */
 export class Problem extends Error {
   constructor(document) {
-    super([document.detail, ...faults(document)].join("; "));
+    super(inFields([document.detail, ...faults(document)].join("; ")));
     this.name = "Problem";
     this.status = document.status;
   }

@@ -66,7 +66,7 @@ const MANY = 20;
 export function plane({ title, x: across, y: upwards, line: points, ranges = [], diagonal = false }) {
   let marked = null;
   const summary = `${title}: ${upwards} against ${across}, ${points.length} points, from ${words(points[0])} to ${words(points.at(-1))}`;
-  const box = fitted((width) => square({ across, upwards, points, ranges, diagonal, marked, summary }, width), 420);
+  const box = fitted((width) => square({ across, upwards, points, ranges, diagonal, marked, summary }, width));
   return {
     element: h("figure", {}, h("figcaption", {}, title), box),
     mark(x, y) {
@@ -79,7 +79,7 @@ export function plane({ title, x: across, y: upwards, line: points, ranges = [],
 const words = (point) => point ? `(${number(point[0], 2)}, ${number(point[1], 2)})` : "nothing";
 
 function square({ across, upwards, points, ranges, diagonal, marked, summary }, WIDTH) {
-  const HEIGHT = Math.min(WIDTH, 300), x = (value) => 40 + (WIDTH - 50) * value, y = (value) => HEIGHT - 36 - (HEIGHT - 60) * Math.min(Math.max(value, 0), 1);
+  const HEIGHT = Math.min(WIDTH, 340), x = (value) => 40 + (WIDTH - 50) * value, y = (value) => HEIGHT - 36 - (HEIGHT - 60) * Math.min(Math.max(value, 0), 1);
   const at = ([one, other]) => `${x(one).toFixed(1)},${y(other).toFixed(1)}`;
   return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": summary + (marked ? `; the threshold is at ${words(marked)}` : "") },
     [0, .5, 1].map((value) => [svg("line", { class: "grid", x1: x(0), x2: x(1), y1: y(value), y2: y(value) }), svg("line", { class: "grid", x1: x(value), x2: x(value), y1: y(0), y2: y(1) }),

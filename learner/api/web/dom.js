@@ -1,5 +1,7 @@
 /* Makes elements, figures and words. All that the API says becomes text, never markup. */
 
+import { inFields } from "./fields.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 export const $ = (id) => document.getElementById(id);
@@ -70,11 +72,17 @@ export function bound(value, digits = 3) {
 export const count = (value) => value.toLocaleString("en");
 /** A clause of the learner's as a sentence. */
 export const heading = (words) => `${words[0].toUpperCase()}${words.slice(1)}`;
-export const sentence = (words) => `${heading(words)}.`;
+export const sentence = (words) => `${heading(inFields(words))}.`;
 export const percent = (value, digits = 1) => `${(100 * value).toFixed(digits)} %`;
 /** How a statistic's values are written. */
 export const writer = ({ shown }) => (value) => shown === "percent" ? percent(value) : number(value, 3);
 export const when = (text) => new Date(text).toLocaleString([], { dateStyle: "medium", timeStyle: "medium" });
+
+/** A time in a list: without seconds, and without the year if it is this one. */
+export function whenInShort(text) {
+  const time = new Date(text), year = time.getFullYear() === new Date().getFullYear() ? undefined : "numeric";
+  return time.toLocaleString([], { year, month: "short", day: "numeric", hour: "numeric", minute: "2-digit" });
+}
 
 /** A time for people: about 8 s, 3 min, 2 h. */
 export function duration(seconds) {
@@ -93,7 +101,7 @@ export const badge = (state) => h("span", { class: `badge ${state}` }, state);
 
 /** The first sentence or clause of what may be long. */
 export function firstWords(text, most = 160) {
-  const first = text.split(/(?<=[.;])\s/)[0].replace(/[.;]$/, "");
+  const first = inFields(text).split(/(?<=[.;])\s/)[0].replace(/[.;]$/, "");
   return first.length > most ? `${first.slice(0, most - 1)}…` : first;
 }
 

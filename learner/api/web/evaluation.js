@@ -3,11 +3,11 @@
 import { ask, session } from "./api.js";
 import { plane } from "./charts.js";
 import { count, facts, few, field, h, heading, number, percent, section, table, isNarrow, writer } from "./dom.js";
+import { RuleFields, hasThreshold, isLogistic, publicScore, rulesFor } from "./rules.js";
 import { STATISTICS } from "./statistics.js";
 
 const AT_POINT = ["recall", "precision", "specificity", "f1", "accuracy", "balanced_accuracy"];
 const AXES = ["recall", "specificity", "precision"];
-const RULES = [["balanced", "the largest balanced accuracy"], ["f1", "the largest F1"], ["recall", "a recall of at least …"], ["cost", "the least cost of its errors"]];
 
 /** What an evaluation found, of a model or, without one, in the words of its own document. */
 export function evaluation(results, model, run, signal) {
@@ -18,11 +18,11 @@ export function evaluation(results, model, run, signal) {
   const isHidden = isBinary && results.points?.length === 0; // noise may hide a whole class
   const bins = results.calibration ?? [], curves = isBinary && !isHidden ? curvesOf(bins, points) : null, ofClass = isBinary ? {} : bins;
   const threshold = points.length ? new Threshold(points, model, run, curves, signal).element
-    : isHidden ? h("p", { class: "warn" }, "Noise hides one of the two classes: there is no threshold to choose from, and no curve. A larger ε or more held-out rows would leave some.") : "";
+    : isHidden ? h("p", { class: "warn" }, "Noise hides one of the two classes: there is no threshold to choose from, and no curve. A larger ε or more held-out rows would leave some.") : "", unseen = points.length || !run ? "" : plainThreshold(model, run, signal);
   return [h("h2", {}, "How good it is"),
     h("p", {}, `On ${count(results.rows)} rows that ${results.contributors.length} ${results.contributors.length > 1 ? "owners" : "owner"} held out, at ε = ${number(results.epsilon, 3)}. An interval holds the true figure of these rows in ${percent(results.rate, 0)} of cases.`),
     unsaid.length ? h("p", { class: "warn" }, `The model predicts ${few(unsaid)} of nobody or almost nobody: train with class weights.`) : "", threshold, single.length ? h("div", { id: "evaluation" }, points.length ? h("h3", {}, "At any threshold") : "", figures) : "",
-    points.length ? "" : byClass(results, model.classes), points.length || !results.confusion ? "" : confusion(results.confusion, model.classes, true),
+    points.length ? "" : byClass(results, model.classes), points.length || !results.confusion ? "" : confusion(results.confusion, model.classes, true), unseen,
     curves ? section("Curves", !isNarrow(), curves.element, curves.inFigures) : "",
     Object.keys(ofClass).length ? section("Curves", false, curvesByClass(ofClass)) : ""].filter((each) => each !== "");
 }
@@ -40,13 +40,13 @@ function curvesByClass(calibration) {
   };
   const choose = h("select", { id: "curves-of", onchange: () => draw(choose.value) }, Object.keys(calibration).map((name) => h("option", {}, name)));
   draw(choose.value);
-  return [h("label", { for: "curves-of" }, "Of the class"), choose, box];
+  return [field("Of the class", choose), box];
 }
 
-/** A figure as a name, an estimate, and the interval that noise leaves. */
+/** A figure as a name, an estimate, and the interval that noise leaves; nothing in its place if that leaves all of 0 to 1. */
 function figure(name, { estimate, low, high }, write, unit) {
-  const words = (value) => unit ? `${write(value)} ${unit}` : write(value);
-  return [name, estimate === null ? "not known" : words(estimate), `${low === null ? "−∞" : write(low)} to ${words(high)}`];
+  const words = (value) => unit ? `${write(value)} ${unit}` : write(value), isOpen = estimate === null && low <= 0 && high >= 1;
+  return [name, estimate === null ? "not known" : words(estimate), isOpen ? "" : `${low === null ? "−∞" : write(low)} to ${words(high)}`];
 }
 
 /** A table of the figures that each class has for itself. */
@@ -55,8 +55,8 @@ function byClass(results, classes) {
   if (!columns.length || !classes) return "";
   const cell = (each, name) => {
     if (!results[each.name][name]) return "–";
-    const found = results[each.name][name], [, estimate, between] = figure("", found, writer(each));
-    return [estimate, found.estimate === null && found.low <= 0 && found.high >= 1 ? "" : h("p", { class: "hint" }, between)];
+    const [, estimate, between] = figure("", results[each.name][name], writer(each));
+    return [estimate, between && h("p", { class: "hint" }, between)];
   };
   return table("Of each class", ["Class", ...columns.map(({ title }) => heading(title.replace(/ (?:of )?\{\}/, "")))],
     classes.map((name) => [name, ...columns.map((each) => cell(each, name))]), "by-class");
@@ -99,87 +99,96 @@ function offsetOf({ classes, class_weights: weights }) {
   return positive - negative;
 }
 
-/** A slider over an evaluation's thresholds, with the figures at each, and the rule that the model's threshold follows. */
-class Threshold {
-  constructor(points, model, run, curves, signal) {
-    Object.assign(this, { points, model, run, curves, signal, positive: model.classes[1], inUse: model.threshold ?? null });
-    this.isLogistic = (model.study.loss?.kind ?? "logistic") === "logistic";
-    this.offset = offsetOf(model);
-    this.slider = h("input", { id: "threshold", type: "range", min: 0, max: points.length - 1, step: 1, oninput: () => this.draw() });
-    this.figures = h("div", { id: "at-threshold" });
-    this.matrix = h("div", {});
-    this.words = h("p", { id: "says", "aria-live": "polite" });
-    this.used = h("p", { id: "in-use", role: "status" });
-    this.rule = h("select", { id: "rule", onchange: () => this.choose() }, RULES.map(([value, words]) => h("option", { value }, words)));
-    this.value = h("input", { id: "rule-value", type: "number", step: "any", oninput: () => this.choose() });
-    this.valueField = field("", this.value);
+/** The rule that a model's threshold follows, in words, and the form that changes it; `onchoose` hears of each choice. */
+export class KeptRule {
+  constructor(model, run, signal, byEvaluation, onchoose = () => {}) {
+    Object.assign(this, { run, signal, onchoose, inUse: model.threshold ?? null });
+    this.rule = new RuleFields(rulesFor(model.study, byEvaluation), this.inUse?.rule, { first: "a score of 0", label: "Predict by", onchange: () => this.choose() });
+    this.words = h("p", { id: "in-use", role: "status" });
     this.refused = h("div", { class: "alert", role: "alert" });
-    this.slider.value = nearestPoint(points, this.inUse?.score ?? 0);
-    const [name, number = ""] = (this.inUse?.rule ?? "balanced").split("=");
-    if (RULES.some(([each]) => each === name)) this.rule.value = name;
-    this.setLimits(number.includes(":") ? Number(number.split(":")[1]) / Number(number.split(":")[0]) : Number(number));
-    this.element = h("div", { class: "card", id: "threshold-card" }, h("div", { class: "halves" },
-      h("div", {}, h("label", { for: "threshold" }, h("strong", {}, "Threshold")), this.slider, this.words, this.figures), h("div", {}, this.matrix)),
-      this.used, this.mayKeep ? h("form", { id: "rules", class: "row", onsubmit: (event) => this.keep(event) }, field("Predict by", this.rule), this.valueField,
-        h("button", {}, "Use this rule")) : "", this.refused);
-    this.draw();
+    this.form = this.mayKeep ? h("form", { id: "rules", class: "row", onsubmit: (event) => this.keep(event) }, this.rule.elements, h("button", {}, "Use this rule")) : "";
+    this.say();
   }
 
   get mayKeep() {
-    return this.run && (session.may("operator") || (session.may("submitter") && this.run.user === session.user.name));
+    return session.may("operator") || (session.may("submitter") && this.run.user === session.user.name);
   }
 
-  get ruleText() {
-    const { rule: { value: rule }, value: { valueAsNumber: value } } = this;
-    return rule === "recall" ? `recall=${value}` : rule === "cost" ? `cost=1:${value}` : rule;
+  get score() {
+    return this.inUse?.score ?? 0;
   }
 
-  /** Shows the number that a rule needs, if it needs one. */
-  setLimits(value) {
-    const rule = this.rule.value;
-    this.valueField.hidden = !["recall", "cost"].includes(rule);
-    this.valueField.querySelector("label").textContent = rule === "cost" ? "A missed one costs, in false alarms" : "Recall, from 0 to 1";
-    if (!this.valueField.hidden && this.shownRule !== rule) this.value.value = value || (rule === "cost" ? 10 : .9);
-    this.shownRule = rule;
+  say(more = "") {
+    const { inUse } = this;
+    this.words.replaceChildren(inUse ? `In use: the rule ${inUse.rule}, above ${number(inUse.score, 3)}.` : "In use: above 0, where no rule is set.", more,
+      inUse?.unmet ? h("span", { class: "warn" }, ` The rule chose none: ${inUse.unmet}.`) : "");
   }
 
-  /** Moves the slider to the threshold that the rule chooses. */
   choose() {
-    this.setLimits();
-    const point = chosenPoint(this.points, this.rule.value, this.value.valueAsNumber);
-    this.refused.replaceChildren(point ? "" : h("p", {}, "No threshold that was evaluated has such a recall."));
-    if (!point) return;
-    this.slider.value = this.points.indexOf(point);
-    this.draw();
-  }
-
-  draw() {
-    const point = this.points[this.slider.value], { score } = point, { classes } = this.model;
-    const above = `score is above ${number(score, 3)}${this.isLogistic ? `, a probability of ${number(likelihood(score - this.offset), 2)}` : ""}`;
-    this.slider.setAttribute("aria-valuetext", above);
-    const isSilent = isUnsaid(point.recall);
-    this.words.replaceChildren(`It says “${this.positive}” where the ${above}.`, isSilent ? h("span", { class: "warn" }, ` So it says “${this.positive}” to hardly anybody: choose another threshold, or train with class weights.`) : "");
-    this.figures.replaceChildren(facts(AT_POINT.filter((name) => point[name]).map((name) => figure(titleOf(name, this.positive), point[name], writerOf(name)))));
-    this.matrix.replaceChildren(confusion(point.confusion, classes));
-    this.curves?.mark(point);
-    if (!this.run) return; // an evaluation's own page: the rule is its model's
-    const { inUse } = this, at = this.points[nearestPoint(this.points, inUse?.score ?? 0)] === point;
-    this.used.replaceChildren(inUse ? `In use: the rule ${inUse.rule}, above ${number(inUse.score, 3)}.` : "In use: above 0, where no rule is set.",
-      at ? "" : " The slider shows another.", inUse?.unmet ? h("span", { class: "warn" }, ` The rule chose none: ${inUse.unmet}.`) : "");
+    this.refused.replaceChildren();
+    this.onchoose(this.rule);
   }
 
   async keep(event) {
     event.preventDefault();
     this.refused.replaceChildren();
     try {
-      const body = JSON.stringify({ rule: this.ruleText }), headers = { "Content-Type": "application/json" };
+      const body = JSON.stringify({ rule: this.rule.text || "none" }), headers = { "Content-Type": "application/json" };
       this.inUse = await (await ask(`/v1/runs/${this.run.id}/threshold`, { method: "PUT", body, headers, signal: this.signal })).json();
-      this.slider.value = nearestPoint(this.points, this.inUse?.score ?? 0);
-      this.draw();
+      this.say();
+      this.onchoose(null);
     } catch (error) {
       this.refused.replaceChildren(h("p", {}, error.message));
     }
   }
+}
+
+/** A slider over an evaluation's thresholds, with the figures at each, and the rule that the model's threshold follows. */
+class Threshold {
+  constructor(points, model, run, curves, signal) {
+    Object.assign(this, { points, model, curves, positive: model.classes[1], offset: offsetOf(model) });
+    this.slider = h("input", { id: "threshold", type: "range", min: 0, max: points.length - 1, step: 1, oninput: () => this.draw() });
+    this.figures = h("div", { id: "at-threshold" });
+    this.matrix = h("div", {});
+    this.words = h("p", { id: "says", "aria-live": "polite" });
+    this.kept = run ? new KeptRule(model, run, signal, true, (rule) => this.choose(rule)) : null; // none on an evaluation's own page
+    this.slider.value = nearestPoint(this.points, model.threshold?.score ?? 0);
+    this.element = h("div", { class: "card halves", id: "threshold-card" },
+      h("div", {}, h("label", { for: "threshold" }, h("strong", {}, "Threshold")), this.slider, this.words, this.figures),
+      h("div", {}, this.matrix, this.kept ? [this.kept.words, this.kept.form, this.kept.refused] : ""));
+    this.draw();
+  }
+
+  /** Moves the slider to the threshold that a rule chooses, or to the one in use. */
+  choose(rule) {
+    const score = rule?.name ? publicScore(rule.name, rule.value, this.model.study, this.offset) : rule ? 0 : this.kept.score;
+    const point = score === null ? chosenPoint(this.points, rule.name, rule.value) : this.points[nearestPoint(this.points, score)];
+    if (!point) this.kept.refused.replaceChildren(h("p", {}, "No threshold that was evaluated has such a recall."));
+    else this.slider.value = this.points.indexOf(point);
+    this.draw();
+  }
+
+  draw() {
+    const point = this.points[this.slider.value], { classes, study } = this.model;
+    const above = aboveInWords(point.score, study, this.offset);
+    this.slider.setAttribute("aria-valuetext", above);
+    const isSilent = isUnsaid(point.recall);
+    this.words.replaceChildren(`It says “${this.positive}” where the ${above}.`, isSilent ? h("span", { class: "warn" }, ` So it says “${this.positive}” to hardly anybody: choose another threshold, or train with class weights.`) : "");
+    this.figures.replaceChildren(facts(AT_POINT.filter((name) => point[name]).map((name) => figure(titleOf(name, this.positive), point[name], writerOf(name)))));
+    this.matrix.replaceChildren(confusion(point.confusion, classes));
+    this.curves?.mark(point);
+    this.kept?.say(this.points[nearestPoint(this.points, this.kept.score)] === point ? "" : " The slider shows another.");
+  }
+}
+
+/** A score that has to be exceeded, in words, with the probability that it is of. */
+const aboveInWords = (score, study, offset) => `score is above ${number(score, 3)}${isLogistic(study) ? `, a probability of ${number(likelihood(score - offset), 2)}` : ""}`;
+
+/** The threshold of a model that no evaluation has figures for; nothing where models of its study have none. */
+export function plainThreshold(model, run, signal) {
+  if (model.kind !== "linear" || !hasThreshold(model.study)) return "";
+  const kept = new KeptRule(model, run, signal, false), hasRules = Object.keys(rulesFor(model.study, false)).length > 0;
+  return h("div", { id: "threshold-card" }, kept.words, hasRules && kept.form ? h("details", {}, h("summary", {}, "Change its threshold"), kept.form, kept.refused) : "");
 }
 
 const writerOf = (name) => writer(STATISTICS.find((each) => each.name === name) ?? { shown: "percent" });
@@ -215,7 +224,7 @@ export function curvesOf(bins, points = []) {
       : above.filter((each) => each.precision !== null).map((each) => [each.recall, each.precision]),
     ranges: known.map((each) => [each.recall.estimate, each.precision.low, each.precision.high]) });
   const shares = counted.filter(({ positive, examples }) => positive.estimate !== null && examples >= 1 && positive.high - (positive.low ?? 0) < TELLING);
-  const calibration = plane({ title: "Calibration", x: "probability that the model states", y: "share that is positive", diagonal: true,
+  const calibration = plane({ title: "Calibration", x: "probability by the model", y: "share that is positive", diagonal: true,
     line: shares.map(({ low, high, positive }) => [(low + high) / 2, positive.estimate]),
     ranges: shares.map(({ low, high, positive }) => [(low + high) / 2, positive.low ?? 0, positive.high]) });
   const rows = counted.map(({ low, high, examples, positive }, index) => {

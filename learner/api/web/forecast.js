@@ -2,6 +2,7 @@
 
 import { budgetBar } from "./charts.js";
 import { count, duration, facts, h, heading, number, percent, sentence, table } from "./dom.js";
+import { inFields } from "./fields.js";
 import { OWN_VIEW } from "./studies.js";
 
 export class ForecastPane {
@@ -58,13 +59,13 @@ export class ForecastPane {
   expected({ outcome, no_forecast, majority }, label) {
     this.words = "";
     this.warning = outcome?.warning ?? "";
-    if (!outcome) return [h("p", {}, `There is no forecast: ${no_forecast}.`)];
+    if (!outcome) return [h("p", {}, `There is no forecast: ${inFields(no_forecast)}.`)];
     const { excess, rate, warning } = outcome, figures = figuresOf(outcome);
     this.words = `excess loss ${number(excess.estimate, 2)}, between ${number(excess.low, 2)} and ${number(excess.high, 2)}`;
     return [!figures && h("p", {}, ...lead(outcome, label)),
-      h("p", {}, `Expected ${this.words}, in ${percent(rate, 0)} of such runs.`),
-      warning && h("p", { class: "warn" }, sentence(warning)),
-      figures, outcome.unstated && h("p", { class: "hint" }, sentence(outcome.unstated)),
+      warning && h("p", { class: "warn" }, sentence(warning)), figures,
+      h("p", { class: figures && "hint" }, `Expected ${this.words}, in ${percent(rate, 0)} of such runs.`),
+      outcome.unstated && h("p", { class: "hint" }, sentence(outcome.unstated)),
       !figures && majority !== null && h("p", { class: "hint" }, `Always naming the commonest class is right in ${percent(majority)}.`)];
   }
 
@@ -80,7 +81,7 @@ export class ForecastPane {
   refusals(answer) {
     const spent = answer.owners.filter((owner) => owner.exhausted).map((owner) =>
       `The run is beyond the budget of ${owner.name}: ${owner.exhausted}.`);
-    const broken = answer.owners.flatMap((owner) => owner.objections.map((rule) => `${owner.name} would refuse the run: ${rule}.`));
+    const broken = answer.owners.flatMap((owner) => owner.objections.map((rule) => `${owner.name} would refuse the run: ${inFields(rule)}.`));
     this.stillRefused = [...broken, ...spent];
     return this.stillRefused;
   }
@@ -104,9 +105,9 @@ function figuresOf({ figures = [] }) {
     const isShare = /accuracy|recall/.test(name);
     const bare = (value) => value === null ? number(value) : isShare ? percent(value) : number(unit ? value : Number(value.toFixed(3)), 3);
     const write = (value) => bare(value) + (unit && value !== null ? ` ${unit}` : "");
-    return [heading(title), [write(estimate), h("p", { class: "hint interval" }, `${bare(low)} to ${write(high)}`)], write(constant), write(alone)];
+    return [heading(title), [write(estimate), h("p", { class: "hint interval" }, `${bare(low)} to ${write(high)}`)], ...[constant, alone].map((each) => h("span", { class: "interval" }, write(each)))];
   });
-  return table("On rows that it has not seen", ["Figure", "Expected", "Without features", "An owner alone, without noise"], rows);
+  return table("On rows that it has not seen", ["Figure", "Expected", "Without features", "Alone, no noise"], rows);
 }
 
 function gain({ alone, worth_joining: isWorth, recommended }, outcome) {

@@ -2,8 +2,8 @@
 
 import { ask, changes, get, post, session } from "./api.js";
 import { histogram } from "./charts.js";
-import { bound, count, debounced, facts, few, field, h, isNarrow, number, percent, section, table, showNotice, showError, writer } from "./dom.js";
-import { evaluation } from "./evaluation.js";
+import { bound, count, debounced, facts, few, field, h, isNarrow, number, percent, section, sentence, table, showNotice, showError, writer } from "./dom.js";
+import { evaluation, plainThreshold } from "./evaluation.js";
 import { predictions } from "./predict.js";
 import { HIDDEN } from "./run.js";
 import { STATISTICS } from "./statistics.js";
@@ -65,7 +65,7 @@ function guarantee(promises) {
 function quality(model, last, run, signal) {
   if (model.evaluation) return evaluation(model.evaluation, model, run, signal);
   return [h("h2", {}, "How good it is"), last
-    ? h("p", {}, h("a", { href: `#run/${last}` }, "An evaluation"), " of it has been asked for.") : model.study.hold_out ? h("p", {}, "Nobody has evaluated it yet.") : ""];
+    ? h("p", {}, h("a", { href: `#run/${last}` }, "An evaluation"), " of it has been asked for.") : model.study.hold_out ? h("p", {}, "Nobody has evaluated it yet.") : "", plainThreshold(model, run, signal)];
 }
 
 /** The form that asks for an evaluation: what it costs, what it can tell, and whether owners allow it; or why not. */
@@ -149,10 +149,10 @@ function description(results, { contributors, study }) {
   const drawn = results.columns.map((column) => {
     const bins = column.kind === "values" ? column.values.map((each) => ({ name: each.value, share: each.share }))
       : column.histogram.map((bin) => ({ name: `${number(bin.lower, 3)} to ${number(bin.upper, 3)}`, share: bin.share }));
-    const figures = column.kind === "number" && column.mean ? [["Mean", between(column.mean)], ["Deviation", column.variance && between(rooted(column.variance))],
-      ...(column.at_lower ? [["Share at the lower bound", between(column.at_lower.share)], ["Share at the upper bound", between(column.at_upper.share)]] : [])] : [];
+    const figures = column.kind === "number" && column.mean ? [between("Mean", column.mean), column.variance && between("Deviation", rooted(column.variance)),
+      ...(column.at_lower ? [between("At the lower bound", column.at_lower.share, percent), between("At the upper bound", column.at_upper.share, percent)] : [])].filter(Boolean) : [];
     return h("section", { class: "card" }, h("h3", {}, column.name + (units.get(column.name) ? `, in ${units.get(column.name)}` : "")), figures.length ? facts(figures) : "",
-      bins.length ? histogram(bins, `Shares of ${column.name}`) : "", column.remarks.map((each) => h("p", { class: "warn" }, each)),
+      bins.length ? histogram(bins, `Shares of ${column.name}`) : "", column.remarks.map((each) => h("p", { class: "warn" }, sentence(each))),
       bins.length ? h("details", {}, h("summary", {}, "In figures"), table(`Shares of ${column.name}`, ["Value", "Share", "Between"],
         bins.map(({ name, share }) => [name, number(share.value, 3), `${number(share.low, 3)} to ${number(share.high, 3)}`]))) : "");
   });
@@ -161,7 +161,7 @@ function description(results, { contributors, study }) {
 }
 
 const rooted = ({ value, low, high }) => ({ value: Math.sqrt(value), low: Math.sqrt(low), high: Math.sqrt(high) });
-const between = ({ value, low, high }) => `${number(value, 3)} (${number(low, 3)} to ${number(high, 3)})`;
+const between = (name, { value, low, high }, write = (each) => number(each, 3)) => [name, write(value), `${write(low)} to ${write(high)}`];
 
 /** Buttons that download the model, its card, and files for other tools. */
 function actions(run, model) {

@@ -2,7 +2,9 @@
 
 import { changes, get, post, session } from "./api.js";
 import { debounced, facts, few, field, firstWords, h, showNotice, showError } from "./dom.js";
+import { FIELDS } from "./fields.js";
 import { ForecastPane } from "./forecast.js";
+import { RuleFields, hasThreshold, rulesFor } from "./rules.js";
 import { LATER, factsOf, listings, ownersOf } from "./studies.js";
 
 const PAUSE = 250;
@@ -11,14 +13,14 @@ const SHOWN = ["adjacency", "minimum_contributors", "colluders", "seconds", "eva
 export async function show(main, chosen, signal) {
   document.title = "New run · Parley";
   main.append(h("h1", {}, "New run"));
-  const owners = listings(signal), algorithms = get("/v1/algorithms", signal);
+  const owners = listings(signal);
   const [studies, { value: parties }] = await Promise.all([get("/v1/studies", signal), owners.next()]);
   const form = new RunForm(studies, parties ?? [], signal);
   if (studies.some((study) => study.name === chosen)) form.study.value = chosen;
   main.append(h("div", { class: "columns" }, form.element, form.pane.element));
   form.studyChanged();
   performance.mark("owners");
-  form.algorithms = await algorithms;
+  form.algorithms = await get("/v1/algorithms", signal); // later: a learner that has just started loads them for half a second
   form.studyChanged();
   for await (const changed of owners) form.partiesChanged(changed);
   const follow = async () => {
@@ -34,6 +36,7 @@ class RunForm {
   pane = new ForecastPane();
   pending = new AbortController();
   studyDocuments = {};
+  shownClasses = "";
   refused = [];
   algorithms = {}; // until they are known
   unticked = new Map();
@@ -46,6 +49,9 @@ class RunForm {
   colluders = numeric("colluders", "", { min: 0, step: 1, placeholder: "auto" });
   seconds = numeric("seconds", "", { min: 1, placeholder: "auto" });
   evaluate = numeric("evaluate", "", { min: 0, max: 1, placeholder: "auto" });
+  classes = h("div", { id: "classes", class: "pair" });
+  rule = null;
+  weights = null;
   owners = h("fieldset", {});
   about = h("div", {});
   parameters = h("fieldset", { id: "parameters" });
@@ -60,18 +66,18 @@ class RunForm {
     const change = () => { this.key = null; this.pending.abort(); this.check(); foresee(); };
     this.element = h("form", { id: "run-form", novalidate: true, oninput: change, onchange: change, onsubmit: (event) => this.submit(event) },
       field("Study", this.study), this.about,
-      field("ε", this.epsilon, "What the run may cost each owner at most: the smaller, the more private."),
-      field("δ", this.delta, "How likely the promise may fail; below one over the number of rows."),
-      h("label", { class: "choice" }, this.secure, " Secure sum: the learner sees the sum of the answers alone"),
+      field(FIELDS.epsilon, this.epsilon, "What the run may cost each owner at most: the smaller, the more private."),
+      field(FIELDS.delta, this.delta, "How likely the promise may fail; below one over the number of rows."),
+      h("label", { class: "choice" }, this.secure, ` ${FIELDS["secure-sum"]}: the learner sees the sum of the answers alone`), this.classes,
       h("details", { id: "rest" }, h("summary", {}, "Everything else is chosen for you"), this.more()),
       this.alert, this.button);
   }
 
   more() {
-    return [field("Purpose", this.purpose, "Owners read it in their logs."), field("Algorithm", this.algorithm), this.parameters, this.owners,
-      field("Hides", this.adjacency), field("Owners in each sum, at least", this.minimum_contributors),
-      field("Owners who may collude", this.colluders), field("Seconds that the rounds may take", this.seconds),
-      field("Share of the budget kept to evaluate the model", this.evaluate, "Between 0 (none) and 1, where the study holds rows out; a tenth if left open, where that tells enough.")];
+    return [field("Purpose", this.purpose, "Owners read it in their logs."), field(FIELDS.algorithm, this.algorithm), this.parameters, this.owners,
+      field("Hides", this.adjacency), field(FIELDS["minimum-contributors"], this.minimum_contributors),
+      field(FIELDS.colluders, this.colluders), field("Seconds that the rounds may take", this.seconds),
+      field(FIELDS.evaluate, this.evaluate, "Between 0 (none) and 1, where the study holds rows out; a tenth if left open, where that tells enough.")];
   }
 
   /** The owners of the study that is chosen, as their parties answer now. */
@@ -83,6 +89,7 @@ class RunForm {
   studyChanged() {
     const study = this.studies.find(({ name }) => name === this.study.value);
     this.ownersChanged();
+    this.classesChanged().catch(showError);
     this.about.replaceChildren(study ? h("details", {}, h("summary", {}, "About this study"), facts(factsOf(study))) : "");
     const fit = Object.entries(this.algorithms).filter(([name, algorithm]) => !algorithm.curator && !["describe", "evaluate"].includes(name)
       && (!study || (algorithm.norms.includes(study.norm) && (!study.sparse || algorithm.sparse))));
@@ -93,12 +100,30 @@ class RunForm {
     this.foresee();
   }
 
+  /** The document of a study, which is fetched once. */
+  async documentOf(name) {
+    return this.studyDocuments[name] ??= await get(`/v1/studies/${encodeURIComponent(name)}`, this.signal);
+  }
+
+  /** Shows what a study with classes may be given besides, once its document is there, or nothing. */
+  async classesChanged() {
+    const name = this.study.value;
+    if (this.shownClasses === (this.shownClasses = name)) return;
+    this.rule = this.weights = null;
+    this.classes.replaceChildren();
+    const study = name && await this.documentOf(name);
+    if (!study || this.study.value !== name) return;
+    this.weights = study.label.values ? new WeightFields(study) : null;
+    this.rule = this.weights && hasThreshold(study) ? new RuleFields(rulesFor(study, study.hold_out), null, { first: "a score of 0", label: `${FIELDS.threshold}: say “${study.label.values[1]}” by` }) : null;
+    this.classes.replaceChildren(...[this.rule, this.weights].filter(Boolean).map(({ elements }) => h("div", {}, elements)));
+  }
+
   /** Shows the owners of the study: those that are away take no part unless the user wants them to. */
   ownersChanged() {
     const shown = this.possible.map(({ name, isAway }) => [name, isAway, this.unticked.get(name) ?? isAway]);
     if (this.shownOwners === (this.shownOwners = JSON.stringify([this.study.value, shown]))) return;
     this.boxes = shown.map(([name, , isOut]) => h("input", { type: "checkbox", checked: !isOut, value: name, onchange: ({ target }) => this.unticked.set(name, !target.checked) }));
-    this.owners.replaceChildren(h("legend", {}, "Owners"), h("div", { class: "choices" }, this.boxes.map((box, index) =>
+    this.owners.replaceChildren(h("legend", {}, FIELDS.party), h("div", { class: "choices" }, this.boxes.map((box, index) =>
       h("label", { class: "choice" }, box, ` ${box.value}`, shown[index][1] ? h("span", { class: "warn" }, " does not answer") : ""))));
   }
 
@@ -126,6 +151,8 @@ class RunForm {
     const body = { study: this.study.value, algorithm: this.algorithm.value, epsilon: this.epsilon.valueAsNumber, delta: this.delta.valueAsNumber,
       secure_sum: this.secure.checked ? "paillier" : "none", purpose: this.purpose.value, parties: names,
       parameters: Object.fromEntries(filled.map((input) => [input.name, read(input.value)])) };
+    if (this.rule?.name) body.threshold = this.rule.text;
+    if (this.weights?.stated) body.class_weights = this.weights.stated;
     for (const name of SHOWN) if (this[name].value !== "") body[name] = this[name].type === "number" ? this[name].valueAsNumber : this[name].value;
     return body;
   }
@@ -173,9 +200,9 @@ class RunForm {
     if (!Object.keys(this.algorithms).length) return;
     try {
       const name = this.study.value;
-      this.studyDocuments[name] ??= await get(`/v1/studies/${encodeURIComponent(name)}`, signal);
+      const study = await this.documentOf(name);
       const answer = await post("/v1/forecasts", this.body, signal);
-      this.pane.take(answer, this.studyDocuments[name], this.possible);
+      this.pane.take(answer, study, this.possible);
       this.refused.push(...this.pane.refusals(answer));
     } catch (error) {
       if (signal.aborted) return;
@@ -206,6 +233,26 @@ class RunForm {
       this.refused = [error.message];
       this.say();
     }
+  }
+}
+
+/** How much a row of each class counts in training: as the study says, or otherwise. */
+class WeightFields {
+  constructor({ label, class_weights: own }) {
+    this.values = label.values;
+    this.each = h("div", { id: "weights-of", hidden: true }, this.values.map((name) => field(name, numeric("", "", { min: 0, max: 1, placeholder: "1", "data-class": name }))));
+    this.select = h("select", { id: "class-weights", onchange: () => { this.each.hidden = this.select.value !== "each"; } }, options([
+      ...own ? [["", "as the study says"], ["alike", "all rows count alike"]] : [["", "all rows count alike"]],
+      ...label.shares ? [["balanced", "balanced: classes count alike"]] : [], ["each", "from 0 to 1, of each class …"]]));
+    this.elements = [field(FIELDS["class-weights"], this.select), this.each];
+  }
+
+  /** What the API takes; null for what the study says. */
+  get stated() {
+    const { values, select: { value: chosen } } = this;
+    if (chosen !== "each") return chosen === "alike" ? { [values[0]]: 1 } : chosen || null;
+    const given = [...this.each.querySelectorAll("input")].filter((input) => input.value !== "");
+    return given.length ? Object.fromEntries(given.map((input) => [input.dataset.class, input.valueAsNumber])) : null;
   }
 }
 

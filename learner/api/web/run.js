@@ -2,7 +2,8 @@
 
 import { events, get, post, session } from "./api.js";
 import { curve } from "./charts.js";
-import { ENDS, badge, count, duration, facts, few, h, number, percent, table, showNotice, showError, when } from "./dom.js";
+import { ENDS, badge, count, duration, facts, few, h, number, percent, sentence, table, showNotice, showError, when } from "./dom.js";
+import { inFields } from "./fields.js";
 
 export const HIDDEN = { replace_one: "one record replaced", whole_party: "all the data of an owner replaced", auxiliary_row: "one of the public rows replaced" };
 const RECENT = 20, MANY = 50;
@@ -17,7 +18,7 @@ export async function show(main, id, signal) {
     if (ENDS.includes(data.state)) break;
   }
   view.draw();
-  view.course.open = view.state !== "completed"; // the model is what counts then
+  if (view.state === "completed") view.stepBack();
   if (view.state === "completed") await (await import("./model.js")).showModel(view.result, view.terms, signal);
 }
 
@@ -30,6 +31,8 @@ class LiveRun {
   owners = new Map();
   title = h("h1", {}, "Run");
   words = h("p", { id: "terms" });
+  cautions = h("div", { id: "cautions" });
+  kept = h("div", {});
   line = h("p", { id: "state", role: "status" });
   still = h("div", { id: "pause", class: "alert pause", role: "status" });
   bar = h("progress", { class: "whole", "aria-label": "Rounds" });
@@ -37,14 +40,14 @@ class LiveRun {
   chart = h("div", { id: "chart" });
   parties = h("div", { id: "owners" });
   chosen = h("div", {});
-  course = h("details", { id: "course", class: "section", open: true }, h("summary", {}, h("h2", {}, "Rounds and owners")), this.chart, this.parties, this.chosen);
+  course = h("details", { id: "course", class: "section", open: true }, h("summary", {}, h("h2", {}, "Rounds and owners")), this.kept, this.chart, this.parties, this.chosen);
   result = h("div", { id: "result" });
   cancel = h("button", { id: "cancel", type: "button", class: "danger", hidden: true, onclick: () => this.ask("cancel") }, "Cancel the run");
   resume = h("button", { id: "resume", type: "button", hidden: true, onclick: () => this.ask("resume") }, "Go on now");
 
   constructor(id, signal) {
     Object.assign(this, { id, signal });
-    this.element = h("article", { "data-run": id }, this.title, this.words,
+    this.element = h("article", { "data-run": id }, this.title, this.words, this.cautions,
       h("div", { class: "row" }, this.line, this.resume, this.cancel), this.still, this.bar, this.figures, this.result, this.course);
   }
 
@@ -59,11 +62,13 @@ class LiveRun {
     const words = [`by ${terms.user}, ${when(terms.created)}`, `ε ≤ ${number(Math.max(...Object.values(terms.epsilon)))} for ${HIDDEN[terms.adjacency]}`];
     if (terms.purpose) words.unshift(terms.purpose);
     words.push(terms.secure_sum === "none" ? "the learner sees each answer" : "the learner sees sums alone");
+    if (terms.class_weights && !terms.evaluates) words.push(`class weights: ${few(Object.entries(terms.class_weights).map(([name, weight]) => `${name} ${number(weight, 3)}`))}`);
     if (terms.public && !terms.evaluates) words.push(`asks about ${count(terms.public.rows)} public rows`);
     const expected = sessionStorage.getItem(`expected ${this.id}`);
     if (expected) words.push(`expected: ${expected}`);
     this.words.replaceChildren(words.join(" · "), ...(terms.evaluates ? [" · ", h("a", { href: `#run/${terms.evaluates}` }, "the run whose model it evaluates")] : []));
-    this.words.append(...terms.cautions.map((words) => h("span", { class: "warn" }, ` · ${words}`)));
+    this.cautions.replaceChildren(...terms.cautions.map((words) => h("p", { class: "warn" }, sentence(words))));
+    this.kept.replaceChildren(terms.evaluation ? h("p", { class: "hint" }, sentence(terms.evaluation)) : "");
     for (const name of terms.parties) this.set(name, { state: "takes part" });
     for (const [name, why] of Object.entries(terms.absent)) this.set(name, { state: `absent: ${why}` });
     const choices = Object.entries(terms.chosen);
@@ -109,12 +114,18 @@ class LiveRun {
     this.parties.replaceChildren(table("Owners of this run", ["Owner", "Spent", "State"], rows), more > 0 ? h("p", { class: "hint" }, `and ${count(more)} more`) : "");
   }
 
+  /** Leaves the place to the model: it is what counts once the run has completed. */
+  stepBack() {
+    this.course.open = false;
+    this.course.querySelector("summary").after(this.figures);
+  }
+
   get mayChange() {
     return session.may("operator") || (session.may("submitter") && this.terms.user === session.user.name);
   }
 
   whyStill() {
-    if (this.problem) return [h("p", {}, this.problem.detail)];
+    if (this.problem) return [h("p", {}, inFields(this.problem.detail))];
     if (!this.pause) return [];
     const { reason, who, since } = this.pause;
     return [h("p", {}, `${this.state === "paused" ? "Paused" : "Waiting"} since ${when(since)}: ${reason}`), who?.length ? h("p", {}, `Waits for ${few(who)}.`) : ""];

@@ -1,7 +1,7 @@
 /* Shows the list of runs from a stream: a run that begins, changes or ends changes in the list at once. */
 
 import { events, get } from "./api.js";
-import { ENDS, badge, debounced, firstWords, h, number, showNotice, showError, when } from "./dom.js";
+import { ENDS, badge, count, debounced, firstWords, h, number, showNotice, showError, whenInShort } from "./dom.js";
 
 const FIRST = 50, MORE = 100;
 const STATES = ["queued", "recruiting", "running", "paused", ...ENDS];
@@ -140,7 +140,7 @@ class RunRow {
       this.state, this.rounds,
       h("td", { "data-label": "ε at most" }, number(largest(run.epsilon))),
       h("td", { "data-label": "By" }, run.user),
-      h("td", { "data-label": "Since" }, h("time", { datetime: run.created }, when(run.created))));
+      h("td", { "data-label": "Since" }, h("time", { datetime: run.created }, whenInShort(run.created))));
     this.update(run);
   }
 
@@ -150,12 +150,12 @@ class RunRow {
       const why = run.pause?.reason ?? run.problem?.detail;
       this.state.replaceChildren(badge(run.state), why ? h("p", { class: "hint why" }, firstWords(why)) : "");
     }
-    const { done, of } = run.rounds;
-    if (ENDS.includes(run.state) || !of) this.rounds.replaceChildren(of ? `${done} of ${of}` : "not chosen yet");
-    else if (this.bar?.isConnected) [this.bar.value, this.bar.max, this.progress.textContent] = [done, of, `${done} of ${of}`];
+    const { done, of } = run.rounds, rounds = `${count(done)} of ${count(of)}`;
+    if (ENDS.includes(run.state) || !of) this.rounds.replaceChildren(of ? rounds : "not chosen yet");
+    else if (this.bar?.isConnected) [this.bar.value, this.bar.max, this.progress.textContent] = [done, of, rounds];
     else {
       this.bar = h("progress", { value: done, max: of, "aria-label": `Rounds of ${nameOf(run)}` });
-      this.progress = h("span", {}, `${done} of ${of}`);
+      this.progress = h("span", {}, rounds);
       this.rounds.replaceChildren(this.bar, " ", this.progress);
     }
   }

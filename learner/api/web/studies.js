@@ -2,7 +2,7 @@
 
 import { changes, get, post, session } from "./api.js";
 import { budgetBar } from "./charts.js";
-import { count, debounced, facts, few, field, h, number, percent, sentence, table, showNotice, showError, when } from "./dom.js";
+import { count, debounced, facts, few, field, h, isNarrow, number, percent, sentence, table, showNotice, showError, when } from "./dom.js";
 
 export const OWN_VIEW = "Budgets are shown as far as this learner's own runs go: other learners, and the owner itself, may have spent more.";
 const SPENT_MEANS = "what the answers cost if no question had depended on an earlier answer; only the limit is a promise";
@@ -29,8 +29,11 @@ export async function show(main, _, signal) {
     for await (const parties of listings(signal, within)) {
       const shown = parties.map(({ as_of: _, ...party }) => party); // the time alone is no news
       if (drawn === (drawn = JSON.stringify([studies, shown]))) continue;
-      const stops = () => [...box.querySelectorAll("a, button, [tabindex]")], focused = stops().indexOf(document.activeElement);
-      box.replaceChildren(...studies.map((study) => card(study, parties)), ...unreached(parties));
+      const stops = () => [...box.querySelectorAll("a, button, summary, [tabindex]")], focused = stops().indexOf(document.activeElement);
+      const open = new Map([...box.querySelectorAll("details")].map((each) => [each.dataset.study, each.open]));
+      box.replaceChildren(...studies.map((study) => card(study, parties)), ...unreached(parties),
+        parties.some(({ budgets }) => Object.keys(budgets).length) ? h("p", { class: "hint" }, `${OWN_VIEW} Spent is ${SPENT_MEANS}.`) : "");
+      box.querySelectorAll("details").forEach((each) => { each.open = open.get(each.dataset.study) ?? each.open; });
       if (!studies.length) box.append(h("p", {}, "This learner knows no study yet: its setting `studies` names their folder."));
       stops()[focused]?.focus();
       performance.mark("owners");
@@ -67,12 +70,12 @@ function card(study, parties) {
   const actions = session.may("submitter") && owners.length > 0 && h("div", { class: "row" },
     h("a", { class: "button main", href: `#new/${encodeURIComponent(study.name)}` }, "Train a model"),
     h("button", { type: "button", onclick: () => describe(study, owners.filter(({ isAway }) => !isAway)).catch(showError) }, "Describe its columns"));
-  return h("article", { class: "card" },
-    h("h2", {}, study.name), [study.title, study.purpose].filter(Boolean).map((words) => h("p", {}, words)),
-    facts([...factsOf(study), ["Owners", `${owners.length}, with ${count(rows)} rows`]]), actions,
-    owners.length ? table(`Owners of ${study.name}`, ["Owner", "Rows", "Health", "Budget ε", "Left for a run", "Hides"], owners.map(owner))
-      : h("p", { class: "warn" }, parties.some(({ awaited, problem }) => awaited && !problem) ? "No owner that has answered holds it." : "No owner that answers holds it."),
-    owners.some(({ budget }) => budget) ? h("p", { class: "hint" }, `${OWN_VIEW} Spent is ${SPENT_MEANS}.`) : "");
+  const away = owners.filter(({ isAway }) => isAway).length;
+  return h("article", { class: "card study" },
+    h("div", {}, h("h2", {}, study.name), [study.title, study.purpose].filter(Boolean).map((words) => h("p", {}, words)),
+      facts([...factsOf(study), ["Owners", `${owners.length}, with ${count(rows)} rows`, away ? `${away} away` : ""]]), actions),
+    owners.length ? h("details", { "data-study": study.name, open: !isNarrow() }, h("summary", {}, "Owners"), table(`Owners of ${study.name}`, ["Owner", "Rows", "Health", "Budget ε", "Left for a run", "Hides"], owners.map(owner)))
+      : h("p", { class: "warn" }, parties.some(({ awaited, problem }) => awaited && !problem) ? "No owner that has answered holds it." : "No owner that answers holds it."));
 }
 
 function owner({ name, budget, health, facts: publicFacts }) {

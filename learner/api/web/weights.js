@@ -1,7 +1,7 @@
 /* Shows the weights of a model by feature, in the study's units. */
 
 import { signedBar } from "./charts.js";
-import { count, h, number } from "./dom.js";
+import { count, field, h, number } from "./dom.js";
 
 const FIRST = 10, MOST = 300;
 
@@ -17,7 +17,7 @@ export function weights(model, divisor) {
   const choose = h("select", { id: "class", onchange: () => draw(model.weights[choose.value], model.classes[choose.value]) },
     model.classes.map((name, index) => h("option", { value: index }, name)));
   draw(model.weights[0], model.classes[0]);
-  return [h("label", { for: "class" }, "Class"), choose, box];
+  return [field("Class", choose), box];
 }
 
 /** Weights from their entries that are not zero: { length, index, value }. */

@@ -44,17 +44,24 @@ def test_the_page_from_forecast_to_model(visitor: Visitor, hospitals: Hospitals)
     visitor.find("#submit").click()
     visitor.until_it_says("completed", seconds=60)
     visitor.until_it_says("What it learnt", seconds=60)
+    place = visitor.browser.execute_script("return location.hash")
+    visitor.find("#evaluation-epsilon").clear()
+    visitor.find("#evaluation-epsilon").send_keys("3")
+    visitor.find("#evaluate button").click()
+    visitor.until_it_says("Commonest class alone", seconds=60)
+    visitor.go(place.removeprefix("#"))
+    visitor.until_it_says("At any threshold", seconds=60)
     snap(visitor, "page-model", 1000)
 
 
 def test_the_terminal(visitor: Visitor, hospitals: Hospitals) -> None:
     line = ["forecast", "biopsies", "--epsilon", "3", "--delta", "1e-5"]
-    environment = os.environ | {"PARLEY_URL": hospitals.url, "PARLEY_TOKEN": hospitals.token, "COLUMNS": "84"}
+    environment = os.environ | {"PARLEY_URL": hospitals.url, "PARLEY_TOKEN": hospitals.token, "COLUMNS": "112"}
     tool = str(Path(sys.executable).parent / "parley-learner")
     stdout = subprocess.run([tool, *line], check=True, env=environment, capture_output=True, text=True).stdout
     page = visitor.pictures / "terminal.html"
     screen = html.escape(f"$ parley-learner {' '.join(line)}\n{stdout}")
-    page.write_text(f"<meta charset=utf-8><pre style='font: 16px/1.3 monospace; margin: 1.5rem'>{screen}</pre>")
+    page.write_text(f"<meta charset=utf-8><pre style='font: 14px/1.3 monospace; margin: 1.5rem'>{screen}</pre>")
     visitor.browser.get(page.as_uri())
     page.unlink()
-    snap(visitor, "terminal-forecast", 880)
+    snap(visitor, "terminal-forecast", 740)

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import httpx
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
 from parley.common.privacy.account import Cost, limit
 from parley.party.settings import PartySettings
 from tests.support.alone import learner_alone
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, made_up
 from tests.support.intercepted import Intercepted, intercepted_parties, learner_of
 
 BUDGETS = {"party-1": 10.0, "party-2": 5.0, "party-3": 2.0, "party-4": 1.0, "party-5": 0.3}
@@ -57,6 +58,17 @@ class Hasty(Owners):
     """Five parties that answer two rounds of a run."""
 
     fears: ClassVar[dict[str, Any]] = {"max_rounds": 2}
+
+
+class OfRareClass(Owners):
+    """Five parties with a study that says that one row in twenty is positive."""
+
+    def __post_init__(self) -> None:
+        study = made_up(1)
+        label = study.label.model_copy(update={"shares": (0.95, 0.05)})
+        columns = {"x0": np.linspace(-1, 1, 40), "y": np.repeat(["no", "yes"], [38, 2])}
+        self.given = study.model_copy(update={"label": label}), [columns] * len(BUDGETS)
+        super().__post_init__()
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from parley.common.forecast.forecast import Forecast, forecast
 from parley.common.privacy.account import MICRO, limit
 from parley.common.runs.pricing import highest_charge, price
-from tests.services.forecast.conftest import BUDGETS, DELTA, ModelViewers, Owners, left_after
+from tests.services.forecast.conftest import BUDGETS, DELTA, ModelViewers, OfRareClass, Owners, left_after
 from tests.support.cluster import DEADLINE, Cluster, submit, watch
 from tests.support.intercepted import Intercepted, always, learner_of, silent, unreachable
 from tests.support.rounds import run_spec
@@ -51,6 +51,17 @@ async def test_says_who_should_be_left_out_and_asks_nobody(
     assert [party.seen for party in parties.values()] == [[]] * 5
     estimates = [outcome[name]["estimate"] for name in ("excess", "best")]
     print(f"forecast over HTTP: excess {estimates[0]:.3g} with the shop, {estimates[1]:.3g} without")
+
+
+@pytest.mark.parametrize("owners", [OfRareClass], indirect=True)
+@pytest.mark.parametrize("sizes", [None, {"bank": 2900, "shop": 200}])
+async def test_a_rule_for_the_threshold_answers_the_warning_of_a_rare_class(
+    client: httpx.AsyncClient, sizes: dict[str, int] | None
+) -> None:
+    rules = (None, "probability=.1", "none")
+    answers = [await ask(client, ROSTER | {"owners": sizes, "threshold": rule}) for rule in rules]
+    said = ["take --threshold balanced" in str(answer["outcome"]["warning"]) for answer in answers]
+    assert said == [True, False, True]
 
 
 async def test_of_the_roster_it_says_what_each_owner_has_left(

@@ -38,10 +38,12 @@ TWO_CLASSES = """
   const classes = ["no", "yes"], study = { label: { name: "y", values: classes } }, run = { id: "r", user: "alice" };
   const results = { ...of, points, calibration, accuracy: figure(.9), majority: figure(.9), auc: figure(.92),
     confusion: points[3].confusion };
+  study.label.shares = [.9, .1];
   const asked = [], real = window.fetch;
   window.fetch = async (path, options) => {
     asked.push([path, options.method, options.body]);
-    return new Response(JSON.stringify({ rule: "recall=0.95", score: -3, estimated: true }));
+    const { rule } = JSON.parse(options.body), kept = { rule, score: -3, estimated: true };
+    return new Response(JSON.stringify(rule === "none" ? null : kept));
   };
   main.replaceChildren(...evaluation(results, { classes, study, threshold: null }, run, new AbortController().signal));
   const slider = find("#threshold"), text = (selector) => find(selector).textContent;
@@ -60,16 +62,21 @@ TWO_CLASSES = """
   slider.dispatchEvent(new Event("input"));
   const moved = said(), spoken = slider.getAttribute("aria-valuetext"), figures = find("#at-threshold").textContent;
   const chosen = [choose("balanced"), choose("f1"), choose("cost", 1), choose("cost", 50), choose("recall", .95)];
-  find("#rules").requestSubmit();
-  await new Promise((resolve) => setTimeout(resolve, 50));
+  const keep = async () => {
+    find("#rules").requestSubmit();
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    return find("#in-use").textContent;
+  };
+  const used = await keep(), open = [choose("probability", .1), choose("prevalence"), choose("")];
+  const unused = await keep();
   window.fetch = real;
   const curves = [...main.querySelectorAll("figure svg")].map((each) => each.getAttribute("aria-label"));
-  return { first, moved, spoken, figures, chosen, asked, used: find("#in-use").textContent, curves,
+  return { first, moved, spoken, figures, chosen, asked, used, open, unused, curves,
     marks: main.querySelectorAll("figure .mark").length };
 """
 
 FORM = """
-  const real = window.fetch, asked = [], [study] = await (await fetch("/v1/studies", { headers: {
+  const real = window.fetch, bodies = [], [study] = await (await fetch("/v1/studies", { headers: {
     Authorization: `Bearer ${sessionStorage.getItem("token")}` } })).json();
   const rules = { max_epsilon_per_run: 9, max_delta_per_run: 1, require_secure_sum: false };
   const party = (name, digest, problem) => ({ name, url: null, as_of: null, awaited: false, problem, budgets: {},
@@ -86,12 +93,24 @@ FORM = """
       figures: [{ name: "auc", title: "AUC", unit: "", ...interval, constant: .5, alone: .9 },
         { name: "recall", title: "recall of the rarer class", unit: "", ...interval, constant: 0, alone: null }] } };
   window.fetch = async (path, options) => {
-    if (path === "/v1/forecasts") asked.push(JSON.parse(options.body).parties);
-    const faked = path.startsWith("/v1/parties") ? parties : path === "/v1/forecasts" ? answer : null;
+    if (path === "/v1/forecasts") bodies.push(JSON.parse(options.body));
+    const faked = path.startsWith("/v1/parties") ? parties : path === "/v1/forecasts" ? answer
+      : path === `/v1/studies/${study.name}` ? stated : null;
     return faked ? new Response(JSON.stringify(faked)) : real(path, options);
   };
   const until = async (holds) => { while (!holds()) await new Promise((resolve) => setTimeout(resolve, 20)); };
+  const choose = async (id, value) => {
+    const before = bodies.length;
+    Object.assign(find(id), { value });
+    find(id).dispatchEvent(new Event(find(id).matches("select") ? "change" : "input", { bubbles: true }));
+    await until(() => bodies.length > before);
+    const { threshold, class_weights } = bodies.at(-1);
+    return [threshold ?? null, class_weights ?? null];
+  };
   const button = () => find("#submit"), epsilon = () => find("#epsilon");
+  const { ...stated } = await (await real(`/v1/studies/${study.name}`, { headers: {
+    Authorization: `Bearer ${sessionStorage.getItem("token")}` } })).json();
+  stated.label = { ...stated.label, shares: [.9, .1] };
   location.hash = "new";
   await until(() => button()?.textContent.startsWith("Train anyway"));
   const warned = [button().textContent, button().disabled, find("#forecast").textContent,
@@ -105,8 +124,40 @@ FORM = """
   epsilon().value = 3;
   epsilon().dispatchEvent(new Event("input", { bubbles: true }));
   await until(() => button().textContent === "Train" && !button().disabled);
+  const [, yes] = stated.label.values;
+  const terms = [await choose("#rule", "probability"), await choose("#rule-value", .2), await choose("#class-weights",
+    "balanced"), await choose("#class-weights", "each"), await choose(`[data-class=${yes}]`, .5),
+    await choose("#rule", "")];
   window.fetch = real;
-  return { warned, refused, asked: asked[0] };
+  return { warned, refused, asked: bodies[0].parties, terms, label: find("label[for=rule]").textContent };
+"""
+
+PLAIN = """
+  const { plainThreshold } = await import("/page/evaluation.js"), run = { id: "r", user: "alice" };
+  const shown = (label, more = {}) => {
+    const model = { kind: "linear", threshold: null, ...more, study: { label, ...more.study } };
+    main.replaceChildren(plainThreshold(model, run, new AbortController().signal));
+    return [find("#in-use")?.textContent, [...main.querySelectorAll("#rule option")].map((each) => each.value)];
+  };
+  const values = ["no", "yes"], rule = { rule: "probability=0.1", score: -2.2 };
+  return [shown({ values, shares: [.9, .1] }, { threshold: rule }), shown({ values }),
+    shown({ values }, { study: { loss: { kind: "hinge" } } }), shown({ values: ["a", "b", "c"] }), shown({})];
+"""
+
+WORDS = """
+  const { inFields } = await import("/page/fields.js");
+  return ["take --threshold balanced, or --class-weights balanced", "what helps: --epsilon 0.5 --secure-sum paillier, "
+    + "to leave --evaluate out, --party ann --party bob", "a larger one (parley-learner evaluate RUN --epsilon 0.2)",
+    "evaluate it first, by `parley-learner evaluate r1 --epsilon 0.1 --threshold f1`, or", "-p n_rounds=10",
+    "parley-learner invite NAME --study other", "one--two"].map(inFields);
+"""
+
+LONG = """
+  const { weights } = await import("/page/weights.js");
+  const name = "the_number_of_visits_of_an_inpatient_in_the_year_before", classes = ["no", "yes"];
+  const study = { label: { values: classes }, features: [{ name, lower: 0, upper: 1e3, unit: "visits" }] };
+  main.replaceChildren(...weights({ kind: "linear", classes, study, column_names: [name], weights: [3] }));
+  return document.documentElement.scrollWidth;
 """
 
 COMPARED = """
@@ -215,14 +266,17 @@ def test_two_classes_have_a_threshold_with_its_figures_and_curves(visitor: Visit
     ):
         assert words in shown["figures"]
     assert shown["chosen"] == ["1", "2", "2", "0", "0"], "balanced, F1, costs 1:1 and 1:50, recall .95"
-    assert shown["asked"] == [["/v1/runs/r/threshold", "PUT", '{"rule":"recall=0.95"}']]
+    kept = ['{"rule":"recall=0.95"}', '{"rule":"none"}']
+    assert shown["asked"] == [["/v1/runs/r/threshold", "PUT", body] for body in kept]
     assert shown["used"] == "In use: the rule recall=0.95, above −3."
+    assert shown["open"] == ["1", "1", "3"], "a probability of .1 is nearest to a score of -2"
+    assert shown["unused"] == "In use: above 0, where no rule is set."
     roc, precision, calibration = shown["curves"]
     assert roc.startswith("ROC: recall against false positive rate, 6 points, from (0, 0) to (1, 1)")
     assert precision.startswith(
         "Precision and recall: precision against recall, 4 points, from (0.01, 0.5) to (0.98, 0.16)"
     )
-    assert calibration.startswith("Calibration: share that is positive against probability that the model states")
+    assert calibration.startswith("Calibration: share that is positive against probability by the model")
     assert shown["marks"] == 2
 
 
@@ -239,6 +293,34 @@ def test_other_labels_have_the_figures_that_fit_them(visitor: Visitor) -> None:
     assert visitor.log() == []
 
 
+def test_a_model_without_an_evaluation_has_the_public_rules_for_a_threshold(visitor: Visitor) -> None:
+    known, unknown, hinge, three, number = computed(visitor, PLAIN)
+    no_rule = "In use: above 0, where no rule is set."
+    assert known == ["In use: the rule probability=0.1, above −2.2.", ["", "probability", "prevalence"]]
+    assert unknown == [no_rule, ["", "probability"]], "no shares, no prevalence"
+    assert hinge == [no_rule, []], "a loss without probabilities"
+    assert three == number == [None, []]
+
+
+def test_a_long_name_of_a_feature_fits_the_page(visitor: Visitor) -> None:
+    for width in (390, 768, 1280):
+        visitor.look(width, "light")
+        assert computed(visitor, LONG) <= width
+
+
+def test_options_of_commands_are_called_as_the_fields_are(visitor: Visitor) -> None:
+    share = "Share of the budget kept to evaluate the model"
+    assert computed(visitor, WORDS) == [
+        "take “Threshold: balanced”, or “Class weights: balanced”",
+        f"what helps: “ε: 0.5” “Secure sum: paillier”, to leave “{share}” empty, “Owners: ann, bob”",
+        "a larger one (on the model's page, by “ε: 0.2”)",
+        "evaluate it first, on the model's page, by “ε: 0.1” “Threshold: f1”, or",
+        "“n_rounds: 10”",
+        "parley-learner invite NAME --study other",
+        "one--two",
+    ]
+
+
 def test_the_form_says_on_its_button_what_the_forecast_warns_of(visitor: Visitor) -> None:
     shown = computed(visitor, FORM)
     words, is_disabled, forecast, owners = shown["warned"]
@@ -248,6 +330,15 @@ def test_the_form_says_on_its_button_what_the_forecast_warns_of(visitor: Visitor
     assert "A tenth evaluates it." in forecast
     assert owners == "Owners ann cat does not answer", "bob holds another study"
     assert shown["asked"] == ["ann"], "an owner that is away takes no part unless the user says so"
+    assert shown["terms"] == [
+        ["probability=0.1", None],
+        ["probability=0.2", None],
+        ["probability=0.2", "balanced"],
+        ["probability=0.2", None],
+        ["probability=0.2", {"yes": 0.5}],
+        [None, {"yes": 0.5}],
+    ]
+    assert shown["label"] == "Threshold: say “yes” by"
     assert shown["refused"] == "ann would refuse the run: one run may cost at most epsilon 0.5."
     assert visitor.log() == []
 

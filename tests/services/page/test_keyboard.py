@@ -50,6 +50,8 @@ def test_a_run_is_asked_for_by_keyboard(visitor: Visitor) -> None:
         "epsilon",
         "delta",
         "secure",
+        "rule",
+        "class-weights",
     ]
     press(visitor, Keys.ENTER)
     visitor.until_it_says("completed", "#state", 60)

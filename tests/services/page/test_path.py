@@ -283,7 +283,7 @@ def test_a_forecast_says_what_is_known_and_makes_nothing_up(visitor: Visitor) ->
     assert texts[1] == f"Root mean squared error: 0 to 4 percent above the least possible{interval}"
     assert texts[2].startswith("Of the accuracy nothing can be said beforehand")
     assert texts[3].startswith("Of the error nothing can be said beforehand")
-    assert texts[4] == f"{texts[0]}More owners <i>are</i> needed."
+    assert texts[4] == texts[0].replace(interval, f"More owners <i>are</i> needed.{interval}")
     assert texts[5] == f"Key-holder-1 <i>cannot</i> be reached.{texts[0]}"
 
 

@@ -92,7 +92,7 @@ async def test_below_the_minimum_the_round_is_asked_again_and_costs_what_it_cost
         run = await submit(client, **TERMS)
         pause = await until_paused(client, run)
         assert pause["who"] == ["party-2", "party-3"]
-        assert "round 2: 1 parties answered and 2 are needed" in pause["reason"]
+        assert "round 2: 1 of the 2 parties that are needed answered" in pause["reason"]
         assert pause["written"]
         assert charges(cluster, run)["party-1"] == due(specification(cluster))["party-1"][:2]
         services["party-2"].intercept = services["party-3"].intercept = pass_on
