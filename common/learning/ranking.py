@@ -37,13 +37,13 @@ _TAIL = 5.0  # degrees of freedom of the proposals
 _LEAST_EFFECTIVE = 60.0
 _LEAST_GAP = 1e-6
 _FAR, _HALVINGS, _STEEPEST = 20.0, 24, 8.0
-_SLOPE, _BEFORE = 1.5, (np.array([0.0, 0.0, 0.0, -7.0]), np.array([1.0, 1.0, 0.15, 2.5]))
+_SLOPE, _BEFORE = 1.5, (np.array([0.0, 0.0, 0.0, -7.0]), np.array([1.0, 1.0, 0.1, 2.5]))
 """What is known of a curve before the counts are seen: means and deviations of its four numbers.
 
 They are the logarithm of how many positive rows it expects beside their noisy count; v, its slope being
-_SLOPE (1 + v), or _SLOPE (1 + sinh v) if v > 0; its bend; and the log odds that a score does not tell a positive row.
-The law of v is the hyperbolic secant, so that large slopes are as likely as by Cauchy's law, and negative ones hardly;
-the others' are normal.
+_SLOPE (1 + v), or _SLOPE (1 + sinh v) if v > 0; its bend, in slopes; and the log odds that a score does not tell a
+positive row. The law of v is the hyperbolic secant, so that large slopes are as likely as by Cauchy's law, and negative
+ones hardly; the others' are normal.
 """
 _V = 1
 _RATE, _SAFE_RATE = 0.95, 0.99
@@ -274,7 +274,8 @@ class _Reading:
     def expected(self, curves: FloatArray) -> FloatArray:
         """Return how many positive rows curves (s, 4) expect in each bin, (s, bins)."""
         total, v, bend, untold = (curves[:, place, None] for place in range(4))
-        shape = _SLOPE * (1 + np.where(v > 0, np.sinh(v), v)) * self.z + bend * (self.z**2 - 1)
+        slope = _SLOPE * (1 + np.where(v > 0, np.sinh(v), v))
+        shape = slope * (self.z + bend * (self.z**2 - 1))
         odds = self._odds(shape, np.minimum(self.total * np.exp(total), 0.99 * self.rows.sum()))
         everywhere = (odds @ self.rows[:, None]) * expit(untold) / self.rows.sum()
         return np.asarray(np.maximum(self.rows * (expit(-untold) * odds + everywhere), 1e-6))

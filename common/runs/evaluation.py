@@ -206,9 +206,9 @@ def noisy_of(
 def flawless_evaluation(spec: RunSpec) -> RunEvaluation | None:
     """Return the evaluation of a model without any error: as much as the run's terms can reveal about any model.
 
-    Intervals are as wide as the noise of ``spec`` makes them on the rows that its parties hold out, as many of each
-    class, or labels as the study says they are, evenly between their bounds if it does not; None for a run that
-    evaluates nothing.
+    Intervals are as wide as the noise of ``spec`` makes them on the rows that its parties hold out, with labels as the
+    study says they are, or else as many of each class, or evenly between their bounds; None for a run that evaluates
+    nothing.
     """
     return evaluation_of(spec, _flawless(spec), spec.names) if isinstance(spec.build(), Evaluate) else None
 
@@ -231,16 +231,17 @@ def _flawless(spec: RunSpec) -> Model:
         mean, variance = (0.0, _UNIFORM) if usual is None else (usual.mean, usual.deviation**2)
         sums = n / 2 * np.array([1.0, mean, mean**2 + variance, 0.0, 0.0])
         return Model(sums, "statistics")
+    k = len(spec.study.label.values)
+    rows = n * np.array(spec.study.class_shares or [1 / k] * k)
     if not algorithm.has_scores(facts):
-        kind = ClassCells(k := facts.loss.outputs)
+        kind = ClassCells(k)
         by_class = np.zeros((k, 2, (kind.width - k * k) // (2 * k)))
-        by_class[:, 0, 0], by_class[:, 1, -1] = n * (k - 1) / k * kind.weight, n / k * kind.weight
-        sums = np.concatenate([n / k * np.eye(k).ravel(), by_class.ravel()])
-        return Model(sums, "statistics")
+        by_class[:, 0, 0], by_class[:, 1, -1] = (n - rows) * kind.weight, rows * kind.weight
+        return Model(np.concatenate([np.diag(rows).ravel(), by_class.ravel()]), "statistics")
     edges = np.linspace(-1, 1, algorithm.n_edges(facts))
     edges[np.abs(edges).argmin()] = 0.0
     by_label = np.zeros((2, len(edges) + 1))
     by_label[0, : np.searchsorted(edges, 0.0) + 1] = 1.0
     by_label[1] = 1.0 - by_label[0]
-    sums = n / 2 * by_label / by_label.sum(axis=1, keepdims=True)
+    sums = rows[:, None] * by_label / by_label.sum(axis=1, keepdims=True)
     return Model(sums.ravel(), "statistics", {"edges": edges})

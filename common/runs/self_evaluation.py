@@ -78,11 +78,13 @@ def keep_for_evaluation(
 def is_of_use(evaluation: RunSpec) -> bool:
     """Return whether an evaluation, of known sizes, says enough about a model to be worth its budget.
 
-    By a model without error: the interval of its accuracy is at most .1 wide, or that of its R^2, of a real label, .2.
+    By a model without error: noise hides none of the classes, and the interval of its accuracy is at most .1 wide; or
+    that of its R^2, of a real label, .2.
     """
     flawless = flawless_counts(evaluation)
     if isinstance(flawless, NoisyCounts):
-        return _is_narrow(flawless.accuracy(), _WIDEST_ACCURACY)
+        is_hidden = any(flawless.recall(label).estimate is None for label in range(len(flawless.classes)))
+        return not is_hidden and _is_narrow(flawless.accuracy(), _WIDEST_ACCURACY)
     return _is_narrow(flawless.r_squared(), _WIDEST_R_SQUARED)
 
 

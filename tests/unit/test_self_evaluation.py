@@ -74,6 +74,14 @@ def test_nothing_is_kept_and_the_words_say_why(whole: RunSpec, rules: OwnerRules
     assert (words or "") in (kept.words or "")
 
 
+def test_of_a_class_that_noise_hides_it_is_not_of_use() -> None:
+    def told(shares: tuple[float, float]) -> bool:
+        label = Label(name="y", values=("no", "yes"), shares=shares)
+        return keep_for_evaluation(run(30_000, label=label), {}, if_useful=True).evaluation is not None
+
+    assert (told((0.5, 0.5)), told((0.97, 0.03))) == (True, False)
+
+
 def test_a_run_without_delta_is_evaluated_without_delta() -> None:
     kept = keep_for_evaluation(run(MANY, delta=0.0), {}, if_useful=True)
     assert kept.evaluation is not None
