@@ -41,14 +41,11 @@ from parley.learner.cli.models import (
 from parley.learner.cli.options import (
     CohortOption,
     ConfigOption,
-    EvaluateOption,
     ExplainOption,
     LearnerOptions,
     RunArgument,
     SubmitOptions,
-    ThresholdOption,
     TrainingOptions,
-    read_share,
 )
 from parley.learner.cli.public_rows import BOUNDS, PROJECTIONS, bounds_command, project_command
 from parley.learner.cli.queueing import EVALUATIONS, evaluate_command, queue_run, watch_run, watch_runs
@@ -174,8 +171,6 @@ def submit(
     terms: TrainingOptions,
     *,
     cohort: CohortOption = None,
-    evaluate: EvaluateOption = "auto",
-    threshold: ThresholdOption = None,
     submission: SubmitOptions,
     explain: ExplainOption = False,
     learner: LearnerOptions,
@@ -185,8 +180,7 @@ def submit(
 
     The command first prints on standard error what to expect of the run, what owners would get alone, and its time.
     """
-    share = read_share(evaluate)
-    body = terms.body(cohort=read_cohort(cohort), evaluate=share, threshold=threshold, purpose=submission.purpose)
+    body = terms.body(cohort=read_cohort(cohort), purpose=submission.purpose)
     with learner.open() as client:
         for line in outlook(client, body, explain=explain):
             typer.echo(line, err=True)

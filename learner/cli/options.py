@@ -258,6 +258,8 @@ class TrainingOptions(AnyRunOptions):
     adjacency: AdjacencyOption = "replace_one"
     public: PublicOption = None
     class_weights: ClassWeightsOption = None
+    evaluate: EvaluateOption = _AUTO
+    threshold: ThresholdOption = None
     seconds: SecondsOption = 60.0
 
 
@@ -286,5 +288,6 @@ _READERS: Mapping[str, Callable[[Any], object]] = {
     "parameters": read_parameters,
     "budgets": read_budgets,
     "class_weights": read_class_weights,
+    "evaluate": read_share,
 }
 """The functions that read options whose text is not what the API takes."""
