@@ -207,8 +207,8 @@ def flawless_evaluation(spec: RunSpec) -> RunEvaluation | None:
     """Return the evaluation of a model without any error: as much as the run's terms can reveal about any model.
 
     Intervals are as wide as the noise of ``spec`` makes them on the rows that its parties hold out, with labels as the
-    study says they are, or else as many of each class, or evenly between their bounds; None for a run that evaluates
-    nothing.
+    study says they are; where it does not, as many of each class, or evenly between their bounds. None for a run that
+    evaluates nothing.
     """
     return evaluation_of(spec, _flawless(spec), spec.names) if isinstance(spec.build(), Evaluate) else None
 
