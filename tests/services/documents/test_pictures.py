@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
+from selenium.webdriver.support.ui import Select
 
 from scripts.demonstrations.hospitals import Hospitals
 from tests.support.browser import Site, Visitor, chromium
@@ -51,6 +52,9 @@ def test_the_page_from_forecast_to_model(visitor: Visitor, hospitals: Hospitals)
     visitor.until_it_says("Commonest class alone", seconds=60)
     visitor.go(place.removeprefix("#"))
     visitor.until_it_says("At any threshold", seconds=60)
+    Select(visitor.find("#rule")).select_by_value("balanced")
+    visitor.find("#rules button").click()
+    visitor.until_it_says("the rule balanced")
     snap(visitor, "page-model", 1000)
 
 
