@@ -53,12 +53,10 @@ def keep_for_evaluation(
         evaluation = asked.among(run.names).with_sizes(sizes)
         whole = run.parties[0].budget.epsilon + evaluation.parties[0].budget.epsilon
         share = f"{evaluation.parties[0].budget.epsilon / whole:.2g} of the budget"
-        few = (
-            ""
-            if is_of_use(evaluation)
-            else "; so few say little at this epsilon: take a larger share by --evaluate, or "
-        )
-        return SelfEvaluation(run, words=_kept(share, evaluation) + (few and few + _later(evaluation)))
+        words = _kept(share, evaluation)
+        if not is_of_use(evaluation):
+            words += f"; so few say little at this epsilon: take a larger share by --evaluate, or {_later(evaluation)}"
+        return SelfEvaluation(run, words=words)
     if not if_useful or run.study.hold_out is None or not run.build().makes_one_model:
         return SelfEvaluation(run)
     try:
