@@ -492,7 +492,7 @@ async def test_a_settled_run_is_proposed_and_runs_with_those_who_approve(  # noq
         kept, parties["ann"].receipts = received("ann")
         cohort, spec = Cohort(least=1), SPEC.model_copy(update={"secure_sum": secure_sum})
         run = store.add(spec, "alice", purpose="to see", cohort=cohort)
-        store.settle(run, spec, Plan(7, {}, ()), {}, {"eve": "it left"})
+        store.settle(run, spec, Plan(rounds := len(spec.questions()), {}, ()), {}, {"eve": "it left"})
         store.enter(run.id, "recruiting")
         store.pause(run.id, Pause("waits", (), (datetime.now(UTC) - timedelta(hours=1)).isoformat()), "recruiting")
         now = store.run(run.id)
@@ -505,7 +505,7 @@ async def test_a_settled_run_is_proposed_and_runs_with_those_who_approve(  # noq
         assert given == [both, proposal, 8.0, 9.0, cohort if secure_sum == "none" else None]
         assert 3600 <= cast("float", waited) < 3660
         absent = {"eve": "it left", "bob": "its owner is away"}
-        news = {"state": "running", "rounds": 7, "epsilon": {"ann": 0.5}, "absent": absent}
+        news = {"state": "running", "rounds": rounds, "epsilon": {"ann": 0.5}, "absent": absent}
         if secure_sum != "none":
             news["key_holders"] = ["kim"]
         assert convened == ([] if secure_sum == "none" else [(now, both)])

@@ -27,6 +27,7 @@ from parley.common.files.study_fit import StudyFit, SurveyedColumn, fit_of, fit_
 
 FIT = StudyFit("loans", 1234, 10)
 REMEDY = 'a study may leave such columns out, or put a "fill" there by "missing": "value"'
+RENAMED = "  a column under another name has to be renamed, or read by a query as the source: SELECT other AS name"
 MANY = tuple("abcdefghijklmnopqrstu")
 DOUBTS = (Doubt("age", "it is odd", "look"), Doubt("pay", "so is it", "see"), Doubt("age", "twice", "look"))
 
@@ -58,12 +59,13 @@ DOUBTS = (Doubt("age", "it is odd", "look"), Doubt("pay", "so is it", "see"), Do
             [
                 "the data does not fit loans: 1 column does not",
                 "  age: absent, but there is 'AGE': its name has to be spelt alike",
+                RENAMED,
                 "  not in the study, and never read: AGE, pay",
             ],
         ),
         (
             {"n_rows": None, "faults": {"age": {"absent": 1}, "pay": {"absent": 1}}},
-            ["the data does not fit loans: 2 columns do not", "  age: absent", "  pay: absent"],
+            ["the data does not fit loans: 2 columns do not", "  age: absent", "  pay: absent", RENAMED],
         ),
         (
             {"narrow": ("age",)},

@@ -64,9 +64,13 @@ class Scene:
         with self.one.stream("GET", f"/v1/runs/{run}/events") as response:
             assert "completed" in "".join(response.raise_for_status().iter_lines())
 
-    def answered(self) -> float:
-        """How many requests were answered, beside those that ask for this."""
-        return sum(count for name, count in self.counters() if "requests_total{" in name and "/metrics" not in name)
+    def served(self) -> float:
+        """How many requests were served, beside those that ask for this: a refusal, 429, takes nobody's turn."""
+        return sum(
+            count
+            for name, count in self.counters()
+            if "requests_total{" in name and "/metrics" not in name and 'status="429"' not in name
+        )
 
     def rounds(self) -> float:
         """How many rounds all runs have had."""
@@ -82,7 +86,7 @@ class Scene:
     def settle(self) -> None:
         """Wait until what was sent is answered."""
         last = -1.0
-        while (now := self.answered()) != last:
+        while (now := self.served()) != last:
             last = now
             time.sleep(0.2)
 
@@ -136,7 +140,7 @@ def seconds_of(call: Callable[[], None], count: int) -> list[float]:
 def others_served(  # noqa: PLR0913, PLR0917 -- what is served beside others, and how
     scene: Scene, name: str, call: Callable[[], None], request: bytes, pause: float = 0.0, pairs: int = PAIRS
 ) -> float:
-    """How many requests of a flood are answered while one call waits for its answer, by the mean.
+    """How many requests of a flood are served while one call waits for its answer, by the mean.
 
     How long the call takes beside it and alone is printed. They are taken in turns, while the flood goes on and while
     it is paused: what else the machine does is in both.
@@ -148,16 +152,16 @@ def others_served(  # noqa: PLR0913, PLR0917 -- what is served beside others, an
             with flood.paused():
                 scene.settle()
                 alone += seconds_of(call, BLOCK)
-                before = scene.answered()
-            while request and scene.answered() == before:  # until it has begun again
+                before = scene.served()
+            while request and scene.served() == before:  # until it has begun again
                 pass
             for _ in range(BLOCK):
-                before = scene.answered()
+                before = scene.served()
                 beside += seconds_of(call, 1)
-                others.append(scene.answered() - before - 1)
+                others.append(scene.served() - before - 1)
     print(
         f"{name}: {1e3 * median(alone):.1f} ms alone, {1e3 * median(beside):.1f} beside a thousand: "
-        f"ratio {median(beside) / median(alone):.2f}; {mean(others):.1f} of them answered meanwhile "
+        f"ratio {median(beside) / median(alone):.2f}; {mean(others):.1f} of them served meanwhile "
         f"(most {max(others):g}); they saw {dict(flood.seen)}"
     )
     return mean(others)
