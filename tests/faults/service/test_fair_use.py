@@ -64,13 +64,17 @@ class Scene:
         with self.one.stream("GET", f"/v1/runs/{run}/events") as response:
             assert "completed" in "".join(response.raise_for_status().iter_lines())
 
+    def answered(self) -> float:
+        """How many requests were answered, beside those that ask for this."""
+        return sum(self.answers().values())
+
     def served(self) -> float:
-        """How many requests were served, beside those that ask for this: a refusal, 429, takes nobody's turn."""
-        return sum(
-            count
-            for name, count in self.counters()
-            if "requests_total{" in name and "/metrics" not in name and 'status="429"' not in name
-        )
+        """How many of them were not refused with 429: a refusal takes nobody's turn."""
+        return sum(count for name, count in self.answers().items() if 'status="429"' not in name)
+
+    def answers(self) -> dict[str, float]:
+        """How many requests were answered, by the series that counts them, beside those that ask for this."""
+        return {name: n for name, n in self.counters() if "requests_total{" in name and "/metrics" not in name}
 
     def rounds(self) -> float:
         """How many rounds all runs have had."""
@@ -86,7 +90,7 @@ class Scene:
     def settle(self) -> None:
         """Wait until what was sent is answered."""
         last = -1.0
-        while (now := self.served()) != last:
+        while (now := self.answered()) != last:
             last = now
             time.sleep(0.2)
 
@@ -152,8 +156,8 @@ def others_served(  # noqa: PLR0913, PLR0917 -- what is served beside others, an
             with flood.paused():
                 scene.settle()
                 alone += seconds_of(call, BLOCK)
-                before = scene.served()
-            while request and scene.served() == before:  # until it has begun again
+                before = scene.answered()
+            while request and scene.answered() == before:  # until it has begun again
                 pass
             for _ in range(BLOCK):
                 before = scene.served()
