@@ -203,11 +203,11 @@ class RankedCounts:
         return ends_of(figure(self.worlds), rate) if self.is_known else None
 
     def _ends_with_ties(self, figure: Callable[[PossibleCounts], FloatArray], rate: float = _RATE) -> Ends | None:
-        """Return the median of a figure, and the shortest interval that holds it, whether or not a bin's rows tie."""
+        """Return the ends that `_ends` does, further apart where they are if the rows of each bin have one score."""
         if (ends := self._ends(figure, rate)) is None:
             return None
-        either = np.concatenate([figure(self.worlds), figure(self.worlds.ties(len(self.negative)))])
-        return ends[0], *ends_of(either, rate)[1:]
+        _, low, high = ends_of(figure(self.worlds.ties(len(self.negative))), rate)
+        return ends[0], min(ends[1], low), max(ends[2], high)
 
     @cached_property
     def worlds(self) -> PossibleCounts:
