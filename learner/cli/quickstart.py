@@ -128,15 +128,17 @@ def quickstart_command(
         url = _ask_url(plain_http=plain_http) if is_asked else HERE_ALONE
     if owners is None and is_asked:
         question = "owners to invite, with commas between"
-        asked = drafting.until_valid(_ask_or_none, question, "", lambda said: _requests([said], drafted.study.name))
+        requests = drafting.until_valid(
+            _ask_or_none, question, "", lambda names: _requests([names], drafted.study.name)
+        )
     else:
-        asked = _requests(owners or (), drafted.study.name)
+        requests = _requests(owners or (), drafted.study.name)
     if is_new and url:
         _check_port(url)
         make_learner(root, url, "learner", None, plain_http=plain_http, compose=False)
     learner = LearnerHere.of(root, url)
     write_study(file, drafted.study)
-    invited = learner.invite(asked)
+    invited = learner.invite(requests)
     if start is None and is_asked and not learner.is_running():
         start = typer.confirm("start the learner now, until Ctrl-C?", default=True, err=True)
     _report(learner, drafted, file, invited, is_started=bool(start), out=out)
@@ -208,25 +210,29 @@ class LearnerHere:
                 return [view.model_dump() for view in members.views()]
         return views
 
-    def invite(self, asked: Sequence[membership.InvitationRequest]) -> dict[str, WrittenInvitation]:
+    def invite(self, requests: Sequence[membership.InvitationRequest]) -> dict[str, WrittenInvitation]:
         """Write an invitation for each request, also to the studies of one that it replaces; returns them by name."""
-        if not asked:
+        if not requests:
             return {}
         offered = {view["name"]: view.get("invited_to", ()) for view in self.views()}
-        earlier = {each.name: offered.get(each.name, ()) for each in asked}
-        asked = [each.model_copy(update={"studies": _together(earlier[each.name], each.studies)}) for each in asked]
+        replaced = {owner.name: offered.get(owner.name, ()) for owner in requests}
+        requests = [
+            owner.model_copy(update={"studies": _together(replaced[owner.name], owner.studies)}) for owner in requests
+        ]
         if self.is_running():
             with self.connect() as connection:
-                texts = [connection.ask(*routes.INVITE.to(), each.model_dump(mode="json"))["text"] for each in asked]
+                texts = [
+                    connection.ask(*routes.INVITE.to(), owner.model_dump(mode="json"))["text"] for owner in requests
+                ]
         else:
             with self._stopped() as members:
-                texts = [asyncio.run(members.invite(each)).text for each in asked]
+                texts = [asyncio.run(members.invite(owner)).text for owner in requests]
         invited = {}
-        for each, text in zip(asked, texts, strict=True):
-            invited[each.name] = WrittenInvitation(
-                unused_file(each.name), each.studies, replaces=bool(earlier[each.name])
+        for owner, text in zip(requests, texts, strict=True):
+            invited[owner.name] = WrittenInvitation(
+                unused_file(owner.name), owner.studies, replaces=bool(replaced[owner.name])
             )
-            write_invitation(invited[each.name].file, text)
+            write_invitation(invited[owner.name].file, text)
         return invited
 
     @contextmanager

@@ -151,19 +151,19 @@ class Threshold {
     this.figures = h("div", { id: "at-threshold" });
     this.matrix = h("div", {});
     this.words = h("p", { id: "says", "aria-live": "polite" });
-    this.kept = run ? new KeptRule(model, run, signal, true, (rule) => this.choose(rule)) : null; // none on an evaluation's own page
+    this.modelRule = run ? new KeptRule(model, run, signal, true, (rule) => this.choose(rule)) : null; // none on an evaluation's own page
     this.slider.value = nearestPoint(this.points, model.threshold?.score ?? 0);
     this.element = h("div", { class: "card halves", id: "threshold-card" },
       h("div", {}, h("label", { for: "threshold" }, h("strong", {}, "Threshold")), this.slider, this.words, this.figures),
-      h("div", {}, this.matrix, this.kept ? [this.kept.words, this.kept.form, this.kept.refused] : ""));
+      h("div", {}, this.matrix, this.modelRule ? [this.modelRule.words, this.modelRule.form, this.modelRule.refused] : ""));
     this.draw();
   }
 
   /** Moves the slider to the threshold that a rule chooses, or to the one in use. */
   choose(rule) {
-    const score = rule?.name ? publicScore(rule.name, rule.value, this.model.study, this.offset) : rule ? 0 : this.kept.score;
+    const score = rule?.name ? publicScore(rule.name, rule.value, this.model.study, this.offset) : rule ? 0 : this.modelRule.score;
     const point = score === null ? chosenPoint(this.points, rule.name, rule.value) : this.points[nearestPoint(this.points, score)];
-    if (!point) this.kept.refused.replaceChildren(h("p", {}, "No threshold that was evaluated has such a recall."));
+    if (!point) this.modelRule.refused.replaceChildren(h("p", {}, "No threshold that was evaluated has such a recall."));
     else this.slider.value = this.points.indexOf(point);
     this.draw();
   }
@@ -177,7 +177,7 @@ class Threshold {
     this.figures.replaceChildren(facts(AT_POINT.filter((name) => point[name]).map((name) => figure(titleOf(name, this.positive), point[name], writerOf(name)))));
     this.matrix.replaceChildren(confusion(point.confusion, classes));
     this.curves?.mark(point);
-    this.kept?.say(this.points[nearestPoint(this.points, this.kept.score)] === point ? "" : " The slider shows another.");
+    this.modelRule?.say(this.points[nearestPoint(this.points, this.modelRule.score)] === point ? "" : " The slider shows another.");
   }
 }
 
@@ -187,8 +187,8 @@ const aboveInWords = (score, study, offset) => `score is above ${number(score, 3
 /** The threshold of a model that no evaluation has figures for; nothing where models of its study have none. */
 export function plainThreshold(model, run, signal) {
   if (model.kind !== "linear" || !hasThreshold(model.study)) return "";
-  const kept = new KeptRule(model, run, signal, false), hasRules = Object.keys(rulesFor(model.study, false)).length > 0;
-  return h("div", { id: "threshold-card" }, kept.words, hasRules && kept.form ? h("details", {}, h("summary", {}, "Change its threshold"), kept.form, kept.refused) : "");
+  const modelRule = new KeptRule(model, run, signal, false), hasRules = Object.keys(rulesFor(model.study, false)).length > 0;
+  return h("div", { id: "threshold-card" }, modelRule.words, hasRules && modelRule.form ? h("details", {}, h("summary", {}, "Change its threshold"), modelRule.form, modelRule.refused) : "");
 }
 
 const writerOf = (name) => writer(STATISTICS.find((each) => each.name === name) ?? { shown: "percent" });

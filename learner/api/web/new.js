@@ -251,8 +251,8 @@ class WeightFields {
   get stated() {
     const { values, select: { value: chosen } } = this;
     if (chosen !== "each") return chosen === "alike" ? { [values[0]]: 1 } : chosen || null;
-    const given = [...this.each.querySelectorAll("input")].filter((input) => input.value !== "");
-    return given.length ? Object.fromEntries(given.map((input) => [input.dataset.class, input.valueAsNumber])) : null;
+    const filledIn = [...this.each.querySelectorAll("input")].filter((input) => input.value !== "");
+    return filledIn.length ? Object.fromEntries(filledIn.map((input) => [input.dataset.class, input.valueAsNumber])) : null;
   }
 }
 

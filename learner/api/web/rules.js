@@ -15,8 +15,8 @@ export const isLogistic = ({ loss }) => (loss?.kind ?? "logistic") === "logistic
 
 /** The rules for models of a study as { name: words }: those that choose `byEvaluation` too, or the public ones alone. */
 export function rulesFor(study, byEvaluation) {
-  const { prevalence, ...probability } = BY_PROBABILITY, known = study.label.shares ? { prevalence } : {};
-  return { ...byEvaluation ? BY_EVALUATION : {}, ...isLogistic(study) ? { ...probability, ...known } : {} };
+  const { prevalence, ...probability } = BY_PROBABILITY, byShare = study.label.shares ? { prevalence } : {};
+  return { ...byEvaluation ? BY_EVALUATION : {}, ...isLogistic(study) ? { ...probability, ...byShare } : {} };
 }
 
 /** The score above which a public rule says yes, where scores have `offset` too much for probabilities; null of others. */
@@ -57,8 +57,8 @@ export class RuleFields {
   showNumber(value) {
     const { name } = this;
     this.numberField.hidden = !(name in NUMBERS);
-    if (this.numberField.hidden || this.shown === name) return;
-    this.shown = name;
+    if (this.numberField.hidden || this.ruleOfNumber === name) return;
+    this.ruleOfNumber = name;
     const [words, usual] = NUMBERS[name];
     this.numberField.querySelector("label").textContent = words;
     this.number.value = value || usual;

@@ -32,7 +32,7 @@ class LiveRun {
   title = h("h1", {}, "Run");
   words = h("p", { id: "terms" });
   cautions = h("div", { id: "cautions" });
-  kept = h("div", {});
+  keptForEvaluation = h("div", {});
   line = h("p", { id: "state", role: "status" });
   still = h("div", { id: "pause", class: "alert pause", role: "status" });
   bar = h("progress", { class: "whole", "aria-label": "Rounds" });
@@ -40,7 +40,7 @@ class LiveRun {
   chart = h("div", { id: "chart" });
   parties = h("div", { id: "owners" });
   chosen = h("div", {});
-  course = h("details", { id: "course", class: "section", open: true }, h("summary", {}, h("h2", {}, "Rounds and owners")), this.kept, this.chart, this.parties, this.chosen);
+  course = h("details", { id: "course", class: "section", open: true }, h("summary", {}, h("h2", {}, "Rounds and owners")), this.keptForEvaluation, this.chart, this.parties, this.chosen);
   result = h("div", { id: "result" });
   cancel = h("button", { id: "cancel", type: "button", class: "danger", hidden: true, onclick: () => this.ask("cancel") }, "Cancel the run");
   resume = h("button", { id: "resume", type: "button", hidden: true, onclick: () => this.ask("resume") }, "Go on now");
@@ -68,7 +68,7 @@ class LiveRun {
     if (expected) words.push(`expected: ${expected}`);
     this.words.replaceChildren(words.join(" · "), ...(terms.evaluates ? [" · ", h("a", { href: `#run/${terms.evaluates}` }, "the run whose model it evaluates")] : []));
     this.cautions.replaceChildren(...terms.cautions.map((words) => h("p", { class: "warn" }, sentence(words))));
-    this.kept.replaceChildren(terms.evaluation ? h("p", { class: "hint" }, sentence(terms.evaluation)) : "");
+    this.keptForEvaluation.replaceChildren(terms.evaluation ? h("p", { class: "hint" }, sentence(terms.evaluation)) : "");
     for (const name of terms.parties) this.set(name, { state: "takes part" });
     for (const [name, why] of Object.entries(terms.absent)) this.set(name, { state: `absent: ${why}` });
     const choices = Object.entries(terms.chosen);
