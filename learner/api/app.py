@@ -427,6 +427,12 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
         return [Prediction(**fields) for fields in predict(learner.store.evaluated_model(run), request.records)]
 
 
+def _evaluation_draft(trained: Run, epsilon: float, delta: float) -> RunSpec:
+    """Draft an evaluation of a run's model among its parties, with their sizes."""
+    draft = EvaluationRequest(epsilon=epsilon, delta=delta, budgets={}, parameters={}).draft(trained)
+    return draft.with_sizes({member.name: member.n_examples for member in trained.spec.parties})
+
+
 def _add_thresholds(app: FastAPI, learner: LearnerService) -> None:
     """Add the route that sets the threshold of a trained model."""
 
@@ -444,9 +450,8 @@ def _add_thresholds(app: FastAPI, learner: LearnerService) -> None:
         document = learner.store.evaluated_model(run)
         evaluation = document["evaluation"]
         if rule.estimated and evaluation is None and not learner.store.will_be_evaluated(run):
-            draft = EvaluationRequest(epsilon=0.1, delta=0.0, budgets={}, parameters={}).draft(trained)
-            sizes = {member.name: member.n_examples for member in trained.spec.parties}
-            command = evaluate_command_line(run, useful_epsilon(draft.with_sizes(sizes)) or MOST_USUAL_EPSILON)
+            useful = useful_epsilon(_evaluation_draft(trained, 0.1, 0.0))
+            command = evaluate_command_line(run, useful or MOST_USUAL_EPSILON)
             raise ConflictError(
                 f"the threshold {rule} is chosen by an evaluation, and run {run} has none: evaluate it first, by "
                 f"`{command} --threshold {rule}`, or take a public rule, such as probability=.1"
@@ -476,9 +481,7 @@ def _add_evaluations(app: FastAPI, learner: LearnerService, roles: Roles) -> Non
         trained = learner.store.run(run)
         if trained.state != "completed" or not trained.spec.build().makes_one_model:
             raise ConflictError(f"run {run} has no model", state=trained.state)
-        draft = EvaluationRequest(epsilon=epsilon, delta=delta, budgets={}, parameters={}).draft(trained)
-        sizes = {member.name: member.n_examples for member in trained.spec.parties}
-        flawless = flawless_evaluation(draft.with_sizes(sizes))
+        flawless = flawless_evaluation(_evaluation_draft(trained, epsilon, delta))
         assert flawless is not None  # noqa: S101 -- the draft evaluates
         return flawless
 
