@@ -522,7 +522,7 @@ def _brier(counts: RankedCounts) -> FigureEstimate:
     rows = NoisyNumber(float(values.sum()), noise.sum(axis=1))
     mean, least, most = (
         ratio(NoisyNumber(float(errors @ values), noise @ errors), rows)
-        for errors in counts.squared_errors().reshape(3, -1)
+        for errors in counts.squared_errors.reshape(3, -1)
     )
     if mean.estimate is None:
         return mean

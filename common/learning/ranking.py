@@ -162,8 +162,9 @@ class RankedCounts:
 
         return self._ends(mean)
 
+    @cached_property
     def squared_errors(self) -> FloatArray:
-        """Return squared differences of probability and class by bin, of either class, (3, 2, bins).
+        """Squared differences of probability and class by bin, of either class, (3, 2, bins).
 
         They are the mean, the least and the largest that it may be. Rows lie in a bin as the curves expect; anywhere in
         the first bin and the last, which have no end, and where noise hides a class.
@@ -187,9 +188,9 @@ class RankedCounts:
         It may be any in the bin, and is as independent of those of other bins as it can be. What `squared_errors`
         allows for by itself, such as rows of the outermost bins, is no part of it.
         """
-        usual, least, most = self.squared_errors()
+        usual, least, most = self.squared_errors
         ends = expit(_ends_of_bins(self.edges) - self.offset)
-        rows = self.worlds.ties(len(self.negative)).expected if self.is_known else np.zeros_like(usual)
+        rows = self.ties.expected if self.is_known else np.zeros_like(usual)
         both = rows.sum(axis=0)
         share = rows[1] / np.maximum(both, 1e-12)
         farthest = np.where(share - ends[:-1] > ends[1:] - share, ends[:-1], ends[1:])
@@ -206,8 +207,13 @@ class RankedCounts:
         """Return the ends that `_ends` does, further apart where they are if the rows of each bin have one score."""
         if (ends := self._ends(figure, rate)) is None:
             return None
-        _, low, high = ends_of(figure(self.worlds.ties(len(self.negative))), rate)
+        _, low, high = ends_of(figure(self.ties), rate)
         return ends[0], min(ends[1], low), max(ends[2], high)
+
+    @cached_property
+    def ties(self) -> PossibleCounts:
+        """The draws of `worlds` if all rows of a bin have one score."""
+        return self.worlds.ties(len(self.negative))
 
     @cached_property
     def worlds(self) -> PossibleCounts:
