@@ -26,8 +26,8 @@ from scripts.figures.xie_tests import (
     Condition,
     Finding,
     Lines,
-    above,
     about_same,
+    above,
     between,
     change,
     falls,
@@ -163,7 +163,9 @@ def _falls_then_rises(curve: Curve) -> Finding:
     best, last = min(curve.runs, key=curve.mean), max(curve.runs)
     first = min(curve.runs)
     turns = sure(curve.runs[first] - curve.runs[best]) and sure(curve.runs[last] - curve.runs[best])
-    words = f"{curve.mean(first):.4f} at {first:g}, least {curve.mean(best):.4f} at {best:g}, {curve.mean(last):.4f} at "
+    words = (
+        f"{curve.mean(first):.4f} at {first:g}, least {curve.mean(best):.4f} at {best:g}, {curve.mean(last):.4f} at "
+    )
     return Finding(turns, f"{words}{last:g}")
 
 
@@ -191,14 +193,16 @@ def _hardly_with_sites(lines: Lines) -> Finding:
     return together(falls(lines[F_LOC]), falls_less(lines[AVERAGE], lines[F_LOC]))
 
 
-def judge_own(subject: str) -> Judge:
-    """How much one site that has more helps the average, and the feature method."""
+def judge_own_epsilon(curves: Sequence[Curve]) -> Iterable[Verdict]:
+    """One site's larger epsilon helps the average more than the feature method."""
+    for panel, lines in panels(curves).items():
+        yield ruled("own-epsilon", panel, falls_less(lines[F_LOC], lines[AVERAGE]))
 
-    def judge(curves: Sequence[Curve]) -> Iterable[Verdict]:
-        for panel, lines in panels(curves).items():
-            yield ruled("own-site", f"{subject}, {panel}", falls_less(lines[F_LOC], lines[AVERAGE]))
 
-    return judge
+def judge_own_rows(curves: Sequence[Curve]) -> Iterable[Verdict]:
+    """One site's further rows hardly move either method."""
+    for panel, lines in panels(curves).items():
+        yield ruled("own-rows", panel, together(stable(lines[AVERAGE]), stable(lines[F_LOC])))
 
 
 def judge_everybody(curves: Sequence[Curve]) -> Iterable[Verdict]:
@@ -215,7 +219,9 @@ def judge_everybody(curves: Sequence[Curve]) -> Iterable[Verdict]:
         better = sure(lines[GLOBAL].runs[last] - lines[name].runs[last])
         words = "; ".join(f"ε = {x:g}: {name} {_mean(lines[name], x)}, global {_mean(lines[GLOBAL], x)}"
                           for x in (first, last))  # fmt: skip
-        yield ruled("local-changes-most", f"{name}: worse than global at .1, better at 1", Finding(worse and better, words))
+        yield ruled(
+            "local-changes-most", f"{name}: worse than global at .1, better at 1", Finding(worse and better, words)
+        )
 
 
 # ── theorems ─────────────────────────────────────────────────────────────────
@@ -275,8 +281,8 @@ FIGURES = (
     _figure("xie_fig3_4", "Figure 3.4: one site over its rows, ε = .1", grids.over_rows, judge_rows),
     _figure("xie_fig3_5", f"Figure 3.5: {_OF_ONE} over Λ, ε = .1", grids.over_lambda, judge_lambda),
     _figure("xie_half_width", f"Chapter 3: {_OF_ONE} over h", grids.over_half_width, judge_half_width),
-    _figure("xie_fig5_2", "Figures 5.2 and 5.3: one site's ε'", grids.own_epsilon, judge_own("more ε'")),
-    _figure("xie_fig5_4", "Figures 5.4 and 5.5: one site's rows m'", grids.own_rows, judge_own("more rows")),
+    _figure("xie_fig5_2", "Figures 5.2 and 5.3: one site's ε'", grids.own_epsilon, judge_own_epsilon),
+    _figure("xie_fig5_4", "Figures 5.4 and 5.5: one site's rows m'", grids.own_rows, judge_own_rows),
     _figure("xie_fig5_6", "Figures 5.6 and 5.7: 360 runs without noise", grids.histograms,
             judge_free("xie_fig5_6", "N = 10, m = m0 = 789"), draw_histograms),
     _figure("xie_fig5_10", "Figure 5.10: no noise, over m", grids.free_rows, judge_free("xie_fig5_10", "over m")),

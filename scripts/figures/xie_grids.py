@@ -20,7 +20,13 @@ from scripts.figures.xie_runs import AVERAGE, F_FULL, F_LOC, GLOBAL, LOCAL, UNIT
 Changes = Mapping[str, Any]
 """Fields of a setting that differ."""
 PUBLIC_LINES, ALL_LINES = (AVERAGE, F_LOC), (AVERAGE, F_LOC, F_FULL, UNIT_VIEWS)
-NON_PRIVATE, OUTPUT, OBJECTIVE, PRINTED, RIGHT = "non-private", "output", "objective", "generalized, (3.8)", "generalized"
+NON_PRIVATE, OUTPUT, OBJECTIVE, PRINTED, RIGHT = (
+    "non-private",
+    "output",
+    "objective",
+    "generalized, (3.8)",
+    "generalized",
+)
 _FASTER = 10
 """How many times fewer runs a quick figure takes."""
 
@@ -101,7 +107,10 @@ over_half_width = replace(
 
 _EPSILONS, _ROWS, _AGGREGATOR = steps(0.025, 0.75, 0.025), steps(39, 780, 39), steps(79, 790, 79)
 _SITES = steps(2, 50, 4)
-_OTHERS: Mapping[str, Changes] = {"nine others without noise": {"epsilon": None}, "nine others at ε = 2": {"epsilon": 2.0}}
+_OTHERS: Mapping[str, Changes] = {
+    "nine others without noise": {"epsilon": None},
+    "nine others at ε = 2": {"epsilon": 2.0},
+}
 own_epsilon = Grid(varying("own_epsilon"), steps(0.025, 0.5, 0.025), "one site's ε'", _OTHERS)
 own_rows = Grid(
     varying("own_rows"), steps(413, 4543, 413), "m', rows of one site",
@@ -123,7 +132,12 @@ sites = Grid(
     repeat=50, measured={"lines": ALL_LINES}, seconds=0.25,
 )  # fmt: skip
 everybody = Grid(
-    varying("epsilon"), steps(0.1, 1.0, 0.1), "ε", measured={"lines": (GLOBAL, LOCAL, *ALL_LINES)}, repeat=40, seconds=0.2
+    varying("epsilon"),
+    steps(0.1, 1.0, 0.1),
+    "ε",
+    measured={"lines": (GLOBAL, LOCAL, *ALL_LINES)},
+    repeat=40,
+    seconds=0.2,
 )
 forests = Grid(
     varying("epsilon"), steps(0.025, 0.25, 0.025), "ε", {"Covertype, types 1 and 2": {}},

@@ -16,13 +16,13 @@ from scripts.figures.curves import Curve
 from scripts.figures.frame import TWO_ERRORS, Line
 from scripts.figures.xie_grids import NON_PRIVATE, OBJECTIVE, OUTPUT, PRINTED, RIGHT
 from scripts.figures.xie_runs import AVERAGE, F_FULL, F_LOC, GLOBAL, LOCAL, UNIT_VIEWS
-from scripts.figures.xie_theorems import NAMES
+from scripts.figures.xie_theorems import LENGTH, NAMES
 
 _COLOURS = {
     NON_PRIVATE: ("#000000", ""), OUTPUT: ("#E69F00", "v"), OBJECTIVE: ("#56B4E9", "s"), PRINTED: ("#CC79A7", "D"),
     RIGHT: ("#009E73", "^"), GLOBAL: ("#7F7F7F", "s"), LOCAL: ("#CC79A7", "D"), AVERAGE: ("#D55E00", "v"),
     F_LOC: ("#009E73", "^"), F_FULL: ("#0072B2", "o"), UNIT_VIEWS: ("#56B4E9", "s"),
-    **dict(zip((*NAMES, "‖f*‖²"), (("#009E73", "^"), ("#0072B2", "o"), ("#D55E00", "v"), ("#000000", "")), strict=True)),
+    **dict(zip(NAMES, (("#009E73", "^"), ("#0072B2", "o"), ("#D55E00", "v")), strict=True)), LENGTH: ("#000000", ""),
 }  # fmt: skip
 ERROR = "error rate on test rows, mean ± 2 standard errors"
 _LOGARITHMIC = ("Λ", "m = m0")

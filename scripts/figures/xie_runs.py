@@ -126,7 +126,7 @@ class Dealt:
 
     def error(self, weights: FloatArray) -> float:
         """Return the error rate of models (..., d) on the test rows, on average."""
-        return float(np.mean(np.where(self.test.X @ weights.T > 0, 1.0, -1.0).T != self.test.y))
+        return float(np.mean(self.test.y != np.where(self.test.X @ weights.T > 0, 1.0, -1.0).T))
 
     def _second_level(self, views: Shard, epsilon: float | None) -> FloatArray:
         return answered([self._site(views, epsilon)], [views], SeededNoise([self.number, 5]))[0]

@@ -52,10 +52,10 @@ def falls(curve: Curve) -> Finding:
     """Whether the last mean is surely below the first one, and the curve rises nowhere."""
     first, last = _ends(curve)
     rise = rises(curve)
-    words = f"{curve.name} {curve.mean(first):.3f} → {curve.mean(last):.3f}"
+    words = f"{curve.name} {curve.mean(first):.4f} → {curve.mean(last):.4f}"
     if rise:
         low, high = rise
-        words += f", rises from {curve.mean(low):.3f} at {low:g} to {curve.mean(high):.3f} at {high:g}"
+        words += f", rises from {curve.mean(low):.4f} at {low:g} to {curve.mean(high):.4f} at {high:g}"
     return Finding(rise is None and sure(curve.runs[first] - curve.runs[last]), words)
 
 
@@ -75,7 +75,7 @@ def stable(curve: Curve) -> Finding:
         if abs(curve.mean(x) - curve.mean(first)) >= HARDLY and abs(_height(runs - curve.runs[first])) >= 2  # noqa: PLR2004
     ]  # fmt: skip
     means = [curve.mean(x) for x in curve.runs]
-    return Finding(not moved, f"{curve.name} from {min(means):.3f} to {max(means):.3f}")
+    return Finding(not moved, f"{curve.name} from {min(means):.4f} to {max(means):.4f}")
 
 
 def above(worse: Curve, better: Curve) -> Finding:

@@ -15,6 +15,8 @@ from parley.common.learning.losses import Huber
 from parley.common.privacy.mechanisms.output import hessian_bound
 from parley.common.privacy.mechanisms.site import SiteTerms
 
+LENGTH = "‖f*‖²"
+"""The square of the best model's length."""
 NAMES = ("4.12, no noise", "4.14, noise at sites", "4.16, noise everywhere")
 
 
@@ -81,7 +83,7 @@ def bounds(rows: int) -> dict[str, list[float]]:
     """The three theorems' bounds on the squared distance at m = m0 rows, and the square of the best model's length."""
     case = Constants(rows=rows, aggregator=rows)
     values = [case.bound(sites_private=i > 0, aggregator_private=i > 1) for i in range(3)]
-    return {**{name: [value] for name, value in zip(NAMES, values, strict=True)}, "‖f*‖²": [case.length**2]}
+    return {**{name: [value] for name, value in zip(NAMES, values, strict=True)}, LENGTH: [case.length**2]}
 
 
 def printed_hessian_bound(features: int = 80, half_width: float = 0.5) -> float:
