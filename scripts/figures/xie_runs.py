@@ -22,8 +22,9 @@ from parley.common.algorithms.feature import in_span, spanned
 from parley.common.arrays import FloatArray
 from parley.common.data.shard import Shard, assembled
 from parley.common.encoding.fixed_point import to_reals
+from parley.common.learning.erm import TOLERANCE, minimise
 from parley.common.learning.losses import Huber, Logistic, Loss
-from parley.common.privacy.mechanisms.objective import objective
+from parley.common.privacy.mechanisms.objective import ObjectivePerturbation, objective
 from parley.common.privacy.mechanisms.output import exact, generalized, output
 from parley.common.privacy.mechanisms.site import SiteCalibration, SiteRelease, SiteTerms
 from parley.common.privacy.noise import SeededNoise
@@ -120,7 +121,7 @@ class Dealt:
         basis, epsilon = spanned(models), self.setting.epsilon
         return {
             F_LOC: self._second_level(printed, None) @ models,
-            F_FULL: self._second_level(printed, epsilon) @ models,
+            F_FULL: self._as_printed(printed) @ models,
             UNIT_VIEWS: self._second_level(in_span(basis, self.aggregator), epsilon) @ basis,
         }
 
@@ -130,6 +131,18 @@ class Dealt:
 
     def _second_level(self, views: Shard, epsilon: float | None) -> FloatArray:
         return answered([self._site(views, epsilon)], [views], SeededNoise([self.number, 5]))[0]
+
+    def _as_printed(self, views: Shard) -> FloatArray:
+        """Return Algorithm 2's weights (N,) for views of any length, without the blur that Parley adds.
+
+        The blur hides what a solver may leave of rows in the unit ball; weights of long views are so short that it
+        would decide them.
+        """
+        site = self._site(views, self.setting.epsilon)
+        if not isinstance(site, ObjectivePerturbation):
+            return self._second_level(views, None)
+        slant = SeededNoise([self.number, 5]).l2_laplace(site.tilt, (views.n_features,))
+        return minimise(self.setting.loss_function, views, site.strength, slant, tolerance=TOLERANCE)
 
     def _site(self, rows: Shard, epsilon: float | None) -> SiteRelease:
         terms = terms_of(self.setting, rows)
