@@ -46,7 +46,7 @@ def drawn(jobs: int) -> tuple[float, bytes]:
     with TemporaryDirectory() as folder, redirect_stdout(sys.stderr):
         out = Path(folder)
         start = time.perf_counter()
-        redraw([FIGURE, "--quick", "--jobs", str(jobs), "--out", folder, "--reproduction", str(out / "page.md")])
+        redraw([FIGURE, "--quick", "--jobs", str(jobs), "--out", folder, "--reproduction", str(out)])
         return time.perf_counter() - start, (out / f"{FIGURE}.csv").read_bytes()
 
 

@@ -9,12 +9,27 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
+from scripts.figures.claims.table import claims, items
 from scripts.figures.frame import Figure, Sweep, all_figures
-from scripts.figures.reproduction import FAILS, Row, update
+from scripts.figures.reproduction import (
+    ITEMS,
+    PAGE,
+    PICTURES,
+    RECORD,
+    Record,
+    Row,
+    merged,
+    page,
+    papers_page,
+    read,
+    save,
+)  # fmt: skip
 from scripts.figures.runner import Cache, complete, dask_cluster, processes
 from scripts.utility.examples import AbsentError, data_path
 
@@ -22,7 +37,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw figures as the command line says; returns 1 if a claim was tested and does not hold, and 0 otherwise."""
+    """Draw figures as the command line says; returns 1 if a claim fails and nothing says why, and 0 otherwise."""
     parser = _parser()
     options = parser.parse_args(arguments)
     figures = all_figures()
@@ -39,9 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     drawn, cache = list(_with_data(selected, quick=options.quick)), Cache(options.out / "cache")
     with dask_cluster(options.dask) if options.dask else processes(options.jobs) as executor:
         complete(cache, (point for _, sweep in drawn for point in sweep.points.values()), executor)
-    judged = {figure.name: redrawn(figure, sweep, cache, options.out) for figure, sweep in drawn}
-    update(options.reproduction, figures, judged)
-    return int(any(one.verdict == FAILS for rows in judged.values() for one in rows))
+    after = {figure.name: redrawn(figure, sweep, cache, options.out) for figure, sweep in drawn}
+    report(options.reproduction, options.out, figures, after)
+    return int(any(row.unexplained for record in after.values() for row in record.rows))
 
 
 def _with_data(figures: Iterable[Figure[Any]], *, quick: bool) -> Iterator[tuple[Figure[Any], Sweep]]:
@@ -57,14 +72,37 @@ def _with_data(figures: Iterable[Figure[Any]], *, quick: bool) -> Iterator[tuple
             yield figure, sweep
 
 
-def redrawn(figure: Figure[Any], sweep: Sweep, cache: Cache, out: Path) -> list[Row]:
-    """Write, draw and judge a figure; its rows of the page, which are printed too."""
+def redrawn(figure: Figure[Any], sweep: Sweep, cache: Cache, out: Path) -> Record:
+    """Write, draw and judge a figure; its record. Its rows are printed too."""
     verdicts = figure.redraw({label: cache.result(point) for label, point in sweep.points.items()}, out)
     print(f"{figure.name}: wrote {out / figure.name}.csv and .png")
-    rows = [Row.of(figure, sweep, verdict) for verdict in verdicts]
+    rows = [Row.of(one, claims()[one.claim], tells=sweep is not figure.quick) for one in verdicts]
     for row in rows:
-        print(f"{figure.name}: {row.claim}: {row.verdict} ({row.measured})")
-    return rows
+        print(f"{figure.name}: {row.claim}: {row.case}: {row.ruling} ({row.measured})")
+    seconds = sum(cache.seconds(point) for point in dict.fromkeys(sweep.points.values()))
+    return Record.of(figure, sweep, seconds, rows)
+
+
+def report(folder: Path, out: Path, figures: Sequence[Figure[Any]], after: Mapping[str, Record]) -> None:
+    """Write the record, the report, the items and the pictures of figures that were drawn in full into a folder."""
+    records = merged(read(folder / RECORD), after, figures)
+    save(folder / RECORD, records)
+    (folder / PAGE).write_text(page(records, claims(), figures), encoding="utf-8")
+    (folder / ITEMS).write_text(papers_page(items(), claims()), encoding="utf-8")
+    pictures = folder / PICTURES
+    pictures.mkdir(exist_ok=True)
+    for name, record in after.items():
+        if record.tells:
+            shrink(out / f"{name}.png", pictures / f"{name}.png")
+    for stale in {path.stem for path in pictures.glob("*.png")} - set(records):
+        (pictures / f"{stale}.png").unlink()
+
+
+def shrink(picture: Path, target: Path) -> None:
+    """Write a picture again in 64 colours and at most 1,200 pixels wide, so that the repository stays small."""
+    with Image.open(picture) as image:
+        image.thumbnail((1200, 10_000))
+        image.convert("RGB").quantize(64).save(target, optimize=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -83,8 +121,8 @@ def _parser() -> argparse.ArgumentParser:
         help="folder of CSVs, PNGs and the cache (default: %(default)s)",
     )
     parser.add_argument(
-        "--reproduction", type=Path, default=ROOT / "docs" / "reproduction.md",
-        help="the page that verdicts are written to (default: %(default)s)",
+        "--reproduction", type=Path, default=ROOT / "docs",
+        help="folder of the report: its record, pages and pictures (default: %(default)s)",
     )  # fmt: skip
     return parser
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -52,14 +53,36 @@ class Line:
     dash: str = "-"
 
 
+class Ruling(StrEnum):
+    """What runs say of a claim."""
+
+    HOLDS = "holds"
+    FAILS = "DOES NOT HOLD"
+    ELSEWHERE = "holds at another size"
+    VACUOUS = "vacuous as stated"
+    OPEN = "the text leaves it open"
+
+    @classmethod
+    def of(cls, holds: bool) -> Ruling:  # noqa: FBT001
+        """Return that it holds, or that it does not."""
+        return cls.HOLDS if holds else cls.FAILS
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A claim in words, whether the table confirms it, the evidence, and what the paper has instead."""
+    """What runs say of one case of a claim, an entry of `scripts.figures.claims` by its key, and the evidence.
+
+    ``ours`` is what in this case is ours, a data set or a size; ``cause`` and ``why`` are this case's where the claim's
+    are others.
+    """
 
     claim: str
-    holds: bool
+    case: str
+    ruling: Ruling
     evidence: str
-    published: str = ""
+    ours: str = ""
+    cause: str = ""
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

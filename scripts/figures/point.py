@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -75,10 +76,12 @@ class Point:
 
 
 def computed(point: Point, key: str) -> str:
-    """A point's result as JSON, for a process that knows the point by this key; raises OtherCodeError."""
+    """A point's result and processor seconds as JSON, for one who knows it by this key; raises OtherCodeError."""
     if point.key != key:
         raise OtherCodeError(f"{point.function}: the code, the libraries or the data differ from those of who asks")
-    return json.dumps(point.compute())
+    began = time.process_time()
+    result = point.compute()
+    return json.dumps({"result": result, "seconds": round(time.process_time() - began, 2)})
 
 
 def _canonical(value: dict[str, Any]) -> str:

@@ -1,76 +1,282 @@
-"""`docs/reproduction.md`: each claim, what the paper has, what was measured, and the verdict, as the runs wrote them.
+"""The report: what each paper claims, and what came out, as the runs wrote it.
 
-A run replaces the rows of the figures that it drew and leaves the others. A quick run, which cannot tell, also leaves
-those that a full run wrote.
+`docs/reproduction.json` is the record: of each figure its runs, seeds and processor seconds, and a row for each case of
+a claim that it judges. `docs/reproduction.md` and `docs/papers.md` are written from the record and from the tables of
+`scripts.figures.claims`. A run replaces the records of the figures that it drew and leaves the others. A quick run,
+which cannot tell, also leaves those of full runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+import json
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from scripts.figures.frame import Figure, Sweep, Verdict
+from scripts.figures.claims.table import Claim, Item
+from scripts.figures.frame import Figure, Ruling, Sweep, Verdict
 
-HOLDS, FAILS, TOO_FEW = "holds", "DOES NOT HOLD", "too few runs to tell"
-_HEAD = """\
-# Reproduction
-
-What the papers claim, and what Parley measures, with the number of runs of each point. `make figures` writes this
-page: it replaces the rows of each figure that it draws, so change the code, not the page. A claim that does not hold
-is marked in capitals; nothing is tuned until it holds. The modules of `scripts/figures` say what is measured, and
-what in it is ours.
-"""
-_COLUMNS = "| figure | claim | the paper has | measured | runs | verdict |"
-_RULE = "|---|---|---|---|---|---|"
+TOO_FEW = "too few runs to tell"
+CAUSES = {"paper": "the paper", "parley": "Parley", "data": "the data at hand", "": ""}
+RULINGS = tuple(str(ruling) for ruling in Ruling)
+RECORD, PAGE, PICTURES, ITEMS = "reproduction.json", "reproduction.md", "reproduction", "papers.md"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A claim's row in its paper's table."""
+    """What a figure says of a case of a claim: as a `Verdict`, in words."""
 
-    figure: str
     claim: str
-    published: str
+    case: str
+    ruling: str
     measured: str
-    runs: str
-    verdict: str
+    ours: str = ""
+    cause: str = ""
+    why: str = ""
 
     @classmethod
-    def of(cls, figure: Figure[Any], sweep: Sweep, verdict: Verdict) -> Row:
-        """Make the row of what one sweep of a figure says about a claim; too few runs say nothing."""
-        word = TOO_FEW if sweep is figure.quick else HOLDS if verdict.holds else FAILS
-        return cls(figure.name, verdict.claim, verdict.published, verdict.evidence, sweep.runs, word)
+    def of(cls, verdict: Verdict, claim: Claim, *, tells: bool) -> Row:
+        """Make the row of a verdict; too few runs say nothing."""
+        held = verdict.ruling is Ruling.HOLDS or not tells
+        return cls(
+            verdict.claim, verdict.case, str(verdict.ruling) if tells else TOO_FEW, verdict.evidence, verdict.ours,
+            "" if held else verdict.cause or claim.cause, "" if held else verdict.why or claim.why,
+        )  # fmt: skip
 
-    def __str__(self) -> str:
-        return f"| {' | '.join(cell.replace('|', '∣') for cell in astuple(self))} |"
-
-
-def update(page: Path, figures: Sequence[Figure[Any]], judged: Mapping[str, Sequence[Row]]) -> None:
-    """Put the rows of the figures that were drawn into the page; rows of what is no figure any more go."""
-    lines = _read(page)
-    for name, rows in judged.items():
-        new = [str(row) for row in rows]
-        if _tell(new) or not _tell(lines.get(name, ())):
-            lines[name] = new
-    parts = [_HEAD]
-    for paper, mine in groupby(figures, lambda figure: figure.paper):
-        if table := [line for figure in mine for line in lines.get(figure.name, ())]:
-            parts.append("\n".join((f"\n## {paper.citation}\n", _COLUMNS, _RULE, *table, "")))
-    page.write_text("".join(parts), encoding="utf-8")
+    @property
+    def unexplained(self) -> bool:
+        """Whether it does not hold and says no cause."""
+        return self.ruling == Ruling.FAILS and not self.cause
 
 
-def _read(page: Path) -> dict[str, list[str]]:
-    """The lines of each figure's rows; of no page, none."""
-    lines: dict[str, list[str]] = {}
-    for line in page.read_text(encoding="utf-8").splitlines() if page.exists() else ():
-        if line.startswith("| ") and line != _COLUMNS:
-            lines.setdefault(line.split(" ")[1], []).append(line)
-    return lines
+@dataclass(frozen=True, slots=True)
+class Record:
+    """How a figure was measured, and its rows."""
+
+    title: str
+    runs: str
+    points: int
+    seeds: Sequence[int]
+    processor_seconds: float
+    rows: Sequence[Row] = field(default_factory=tuple)
+
+    @classmethod
+    def of(cls, figure: Figure[Any], sweep: Sweep, seconds: float, rows: Sequence[Row]) -> Record:
+        """Make the record of a sweep of a figure."""
+        seeds = {json.loads(point.arguments).get("seed") for point in sweep.points.values()} - {None}
+        return cls(figure.title, sweep.runs, len(sweep.points), sorted(seeds), round(seconds, 1), tuple(rows))
+
+    @property
+    def tells(self) -> bool:
+        """Whether it is of a run that was long enough to judge."""
+        return all(row.ruling != TOO_FEW for row in self.rows)
 
 
-def _tell(lines: Iterable[str]) -> bool:
-    """Whether there are rows of a run that was long enough to judge."""
-    return any(TOO_FEW not in line for line in lines)
+Records = Mapping[str, Record]
+_Case = tuple[str, Record, Row]
+"""A row, its figure's name, and how that was measured."""
+
+
+def read(path: Path) -> dict[str, Record]:
+    """Read the record; of no file, none."""
+    documents = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return {
+        name: Record(**{**document, "rows": tuple(Row(**row) for row in document["rows"])})
+        for name, document in documents.items()
+    }
+
+
+def merged(before: Records, after: Records, figures: Sequence[Figure[Any]]) -> dict[str, Record]:
+    """The records of all figures, in their order: those just drawn where these tell, or where none told before."""
+    latest = dict(before) | {
+        name: record for name, record in after.items() if record.tells or name not in before or not before[name].tells
+    }
+    return {figure.name: latest[figure.name] for figure in figures if figure.name in latest}
+
+
+def save(path: Path, records: Records) -> None:
+    """Write the record."""
+    documents = {name: asdict(record) for name, record in records.items()}
+    path.write_text(json.dumps(documents, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def page(records: Records, claims: Mapping[str, Claim], figures: Sequence[Figure[Any]]) -> str:
+    """The report in Markdown: a page to cite, then each paper's claims, case by case, and its figures."""
+    papers = [(paper, list(mine)) for paper, mine in groupby(figures, lambda figure: figure.paper)]
+    cases = _cases(records)
+    parts = [_HEAD, _glance(papers, claims, cases), _measured(records)]
+    for paper, mine in papers:
+        own = [claim for claim in claims.values() if claim.paper == paper.name]
+        theirs = [claim for claim in own if claim.by == "paper"]
+        parts.append(f"## {paper.citation}\n")
+        parts += [_section(claim, cases.get(claim.key, ())) for claim in theirs]
+        if added := [claim for claim in own if claim.by == "parley"]:
+            parts.append("### What Parley claims beside\n")
+            parts += [_section(claim, cases.get(claim.key, ())) for claim in added]
+        if drawn := [figure for figure in mine if figure.name in records and records[figure.name].tells]:
+            parts.append("### Figures\n")
+            for one in drawn:
+                parts += [f"![{one.name}]({PICTURES}/{one.name}.png)\n", _wrapped(f"`{one.name}`: {one.title}.")]
+    return "\n".join(parts)
+
+
+def papers_page(items: Sequence[Item], claims: Mapping[str, Claim]) -> str:
+    """What each paper has, item by item, and how it stands in Parley, in Markdown."""
+    counts: Counter[str] = Counter(item.standing for item in items)
+    said = ", ".join(f"{counts[standing]} {words}" for standing, words in STANDINGS.items() if counts[standing])
+    parts = [_ITEMS_HEAD.format(number=len(items), counts=said)]
+    for paper, mine in groupby(items, lambda item: item.paper):
+        parts.append(
+            f"## {_TITLES[paper]}\n\n| in the paper | item | stands | in Parley | note |\n|---|---|---|---|---|"
+        )
+        for item in mine:
+            places = ", ".join(_place(place, claims) for place in item.places)
+            parts.append(_line(item.where, item.item, STANDINGS[item.standing], places, item.note))
+        parts.append("")
+    return "\n".join(parts)
+
+
+STANDINGS = {
+    "works": "works", "vacuous": "vacuous, said", "open": "open, said", "partly": "partly", "differs": "differs",
+    "absent": "absent", "waits": "waits for data",
+}  # fmt: skip
+_TITLES = {
+    "rajkumar": "Rajkumar & Agarwal, AISTATS 2012",
+    "wu": "Wu, Farokhi, Smith & Kaafar, IEEE S&P 2020",
+    "hamm": "Hamm, Cao & Belkin, ICML 2016",
+    "xie": "Xie's thesis",
+    "jain": "Jain & Thakurta, ICML 2014",
+}
+_HEAD = """\
+# Reproduction
+
+What five papers claim, and what comes out when Parley runs it. A claim stands here in the words or the formula of its
+paper, at the place that is named, and is judged at the paper's own setting where its data can be had. What is ours in
+judging it is called ours: a band, a criterion, a data set, a size. Words without quotation marks are ours, for what the
+text says there. No claim is turned round, and nothing is tuned until a claim holds.
+
+To cite a verdict, name the claim (`rajkumar.psgd-flat`) and the version of Parley. `make figures` writes this page, its
+pictures and `docs/reproduction.json`; change the code or `scripts/figures/claims`, not the page. [What each paper has,
+item by item](papers.md).
+
+| verdict | it means |
+|---|---|
+| holds | in these runs, by the criterion that is said to be ours |
+| DOES NOT HOLD | not in these runs; the cause is the paper, Parley, or the data at hand |
+| holds at another size | not at the size of the data at hand, and at the paper's by the law that was measured |
+| vacuous as stated | the number that is promised is true of anything |
+| the text leaves it open | a constant or a choice is not in the text |
+"""
+_MEASURED = """\
+## How it is run
+
+`make figures` measures all in full; `FIGURES="--quick"` takes fewer runs, `FIGURES="hamm --jobs 2"` one paper on two
+cores. `PARLEY_DATA` names the folder of [the public data](how-to/research.md). Each point has its seeds and one thread,
+so that the same code, libraries and data give the same page. {figures} figures of {points:,} points took {one:.0f}
+minutes of one core, which are about {two:.0f} of two.
+
+| figure | points | runs a point | seeds | processor seconds |
+|---|---|---|---|---|"""
+_ITEMS_HEAD = """\
+# What the papers have, and where it stands
+
+{number} items of five papers: {counts}. `make figures` writes this page from `scripts/figures/claims/items`. What is
+judged by a figure names its claim in [the reproduction report](reproduction.md).
+"""
+
+
+def _glance(papers: Sequence[Any], claims: Mapping[str, Claim], cases: Mapping[str, Sequence[_Case]]) -> str:
+    """Of each paper: what holds, what does not, and why."""
+    parts = ["## At a glance\n"]
+    for paper, _ in papers:
+        theirs = [claim for claim in claims.values() if claim.paper == paper.name and claim.by == "paper"]
+        parts.append(f"**{paper.citation}**\n\n| in the paper | claim | verdict | why |\n|---|---|---|---|")
+        parts += [
+            _line(
+                claim.where,
+                f"[{claim.short}](#{_anchor(claim)})",
+                *_verdict(claim, [row for *_, row in cases.get(claim.key, ())]),
+            )
+            for claim in theirs
+        ]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _verdict(claim: Claim, rows: Sequence[Row]) -> tuple[str, str]:
+    """How many cases of a claim came out how, and why those that do not hold do not."""
+    if not rows:
+        return (f"waits for {claim.waits}" if claim.waits else "not measured here"), ""
+    counts = Counter(row.ruling for row in rows)
+    alone = len(counts) == 1
+    words = "; ".join(
+        ruling if alone else f"{ruling} in {counts[ruling]} of {len(rows)}"
+        for ruling in (*RULINGS, TOO_FEW) if ruling in counts
+    )  # fmt: skip
+    reasons = dict.fromkeys(f"{CAUSES[row.cause]}: {row.why}" for row in rows if row.cause)
+    return words, " ".join(reasons)
+
+
+def _measured(records: Records) -> str:
+    """How to run it, and what each figure took."""
+    total = sum(record.processor_seconds for record in records.values())
+    points = sum(record.points for record in records.values())
+    head = _MEASURED.format(figures=len(records), points=points, one=total / 60, two=total / 120)
+    return "\n".join([head, *(
+        _line(f"`{name}`", f"{one.points:,}", one.runs, ", ".join(map(str, one.seeds)), f"{one.processor_seconds:,.0f}")
+        for name, one in records.items()
+    ), ""])  # fmt: skip
+
+
+def _section(claim: Claim, cases: Sequence[_Case]) -> str:
+    """A claim: what is printed, its setting, what is ours, and a row a case."""
+    place = claim.where or "Parley"
+    lines = [f"#### {claim.key}\n"]
+    for label, words in (
+        (place, claim.printed), ("The paper's setting", claim.setting), ("Ours", claim.judged),
+        ("Waits for", claim.waits),
+    ):  # fmt: skip
+        if words:
+            lines.append(_wrapped(f"{label}: {words}"))
+    if cases:
+        lines.append("| statement | case | figure | measured | ours | runs | verdict |\n|---|---|---|---|---|---|---|")
+        for name, record, row in cases:
+            verdict = f"{row.ruling} ({CAUSES[row.cause]}: {row.why})" if row.cause else row.ruling
+            lines.append(_line(place, row.case, f"`{name}`", row.measured, row.ours, record.runs, verdict))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _cases(records: Records) -> dict[str, list[_Case]]:
+    """The cases of each claim, by its key."""
+    cases: dict[str, list[_Case]] = {}
+    for name, record in records.items():
+        for row in record.rows:
+            cases.setdefault(row.claim, []).append((name, record, row))
+    return cases
+
+
+def _place(place: str, claims: Mapping[str, Claim]) -> str:
+    """A place of the tree as code, a claim as a link to it."""
+    kind, _, key = place.partition(": ")
+    if kind == "claim":
+        return f"[{key}]({PAGE}#{_anchor(claims[key])})"
+    return place if place.startswith("`") else f"`{place}`"
+
+
+def _anchor(claim: Claim) -> str:
+    """The anchor of a claim's heading, as MkDocs and GitHub make it: without the dot."""
+    return claim.key.replace(".", "")
+
+
+def _wrapped(words: str) -> str:
+    """A paragraph, in lines that a person can read in any editor."""
+    return textwrap.fill(words, 118, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cell.replace('|', '∣') for cell in cells)} |"

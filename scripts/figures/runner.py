@@ -38,16 +38,21 @@ class Cache:
 
     def result(self, point: Point) -> Any:  # noqa: ANN401 -- any JSON value
         """Return the result of a point from the cache; raises FileNotFoundError."""
-        return json.loads(self._path(point).read_text(encoding="utf-8"))["result"]
+        return self._document(point)["result"]
+
+    def seconds(self, point: Point) -> float:
+        """Return the processor seconds that a point took when it was computed; raises FileNotFoundError."""
+        return float(self._document(point)["seconds"])
+
+    def _document(self, point: Point) -> dict[str, Any]:
+        return json.loads(self._path(point).read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
     def keep(self, point: Point, result: str) -> None:
-        """Write a result (JSON) beside what it is of: all of the file, or nothing."""
+        """Write what `computed` returned beside what it is of: all of the file, or nothing."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self._path(point)
         partial = path.with_suffix(f".{os.getpid()}.partial")
-        partial.write_text(
-            json.dumps({"specification": point.specification, "result": json.loads(result)}), encoding="utf-8"
-        )
+        partial.write_text(json.dumps({"specification": point.specification, **json.loads(result)}), encoding="utf-8")
         partial.replace(path)
 
     def _path(self, point: Point) -> Path:

@@ -19,12 +19,11 @@ from parley.learner.experiments.simulation import SimulationSettings, run_simula
 from scripts.figures import __main__ as command_line
 from scripts.figures import rajkumar
 from scripts.figures.__main__ import main
-from scripts.figures.frame import Figure, Line, Paper, Verdict, all_figures, errors, standard_error
+from scripts.figures.claims.table import Claim
+from scripts.figures.frame import Figure, Line, Paper, Ruling, Verdict, all_figures, errors, standard_error
 from scripts.figures.panels import Outcome, Panels, Place, draw, fall, sweep, write
 from scripts.figures.rajkumar import EPSILONS, PARTIES, SKEWS, judge, judge_at, simulations
-from scripts.figures.reproduction import Row, update
-
-ROOT = Path(__file__).parents[2]
+from scripts.figures.reproduction import Record, Row, merged, page, read
 
 
 def tiny(*, holds: bool) -> Figure[Panels]:
@@ -38,19 +37,27 @@ def tiny(*, holds: bool) -> Figure[Panels]:
     lines = {"dp_gd": Line("private", "#0072B2", "o"), "pooled": Line("not private", "#000000", "s", "--")}
     return Figure(
         Paper("paper", "A Paper"), "tiny", "Tiny", sweep(simulations), sweep(simulations, 2), Panels.of, write,
-        partial(draw, lines, "skew"), lambda _: [Verdict("it is so", holds, "1 of 1", "that it is")],
+        partial(draw, lines, "skew"), lambda _: [Verdict("paper.so", "all", Ruling.of(holds), "1 of 1")],
     )  # fmt: skip
+
+
+CLAIM = Claim(
+    key="paper.so", short="it is so", where="Theorem 1", says="it is so", form="quotation", judged="one",
+)  # fmt: skip
 
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
     """The command line with a tiny figure alone, whose claim holds or not, in this process."""
 
-    def run(*arguments: str, holds: bool = True, picture: bool = False) -> int:
+    def run(*arguments: str, holds: bool = True, picture: bool = False, claim: Claim = CLAIM) -> int:
         figure = tiny(holds=holds) if picture else replace(tiny(holds=holds), draw=lambda *_: None)
         monkeypatch.setattr(command_line, "all_figures", lambda: (figure,))
         monkeypatch.setattr(command_line, "processes", ThreadPoolExecutor)
-        return main([*arguments, "--out", str(tmp_path / "new"), "--reproduction", str(tmp_path / "page.md")])
+        monkeypatch.setattr(command_line, "claims", lambda: {CLAIM.key: claim})
+        monkeypatch.setattr(command_line, "items", tuple)
+        monkeypatch.setattr(command_line, "shrink", lambda *_: None)
+        return main([*arguments, "--out", str(tmp_path / "new"), "--reproduction", str(tmp_path)])
 
     return run
 
@@ -85,42 +92,51 @@ def test_a_run_goes_on_where_it_was_and_gives_the_same_table(command: Callable[.
     } == results
 
 
-def test_a_claim_that_does_not_hold_fails_the_command(
+def test_a_claim_that_fails_without_a_cause_fails_the_command(
     command: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command(holds=False) == 1
-    assert "it is so: DOES NOT HOLD (1 of 1)" in capsys.readouterr().out
-    row = "| tiny | it is so | that it is | 1 of 1 | 3 | DOES NOT HOLD |"
-    assert row in (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert "paper.so: all: DOES NOT HOLD (1 of 1)" in capsys.readouterr().out
+    row = "| Theorem 1 | all | `tiny` | 1 of 1 |  | 3 | DOES NOT HOLD |"
+    assert row in (tmp_path / "reproduction.md").read_text(encoding="utf-8")
+    assert command(holds=False, claim=CLAIM.model_copy(update={"cause": "paper", "why": "it is not"})) == 0
+    text = (tmp_path / "reproduction.md").read_text(encoding="utf-8")
+    assert row.replace("HOLD |", "HOLD (the paper: it is not) |") in text
+    assert "| Theorem 1 | [it is so](#paperso) | DOES NOT HOLD | the paper: it is not |" in text
 
 
 def test_a_quick_run_judges_nothing_and_leaves_what_a_full_one_wrote(
     command: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = tmp_path / "page.md"
+    page = tmp_path / "reproduction.md"
     assert command("--quick", holds=False) == 0
     assert "too few runs to tell" in capsys.readouterr().out
-    assert "| tiny | it is so | that it is | 1 of 1 | 2 | too few runs to tell |" in page.read_text(encoding="utf-8")
+    assert "| 2 | too few runs to tell |" in page.read_text(encoding="utf-8")
     with (tmp_path / "new" / "tiny.csv").open() as file:
         assert {row["repeat"] for row in csv.DictReader(file)} == {"2"}
     command()
     full = page.read_bytes()
-    assert b"holds" in full
+    assert "“it is so”".encode() in full
+    assert b"| holds |" in full
     command("--quick")
     assert page.read_bytes() == full
 
 
-def test_the_page_keeps_other_figures_rows_in_the_order_of_the_figures(tmp_path: Path) -> None:
-    page, one = tmp_path / "page.md", tiny(holds=True)
-    figures = [replace(one, name=name, paper=Paper(paper, paper)) for name, paper in zip("abc", "ppq", strict=True)]
-    verdicts = {figure.name: Verdict(f"claim | {figure.name}", holds=True, evidence="1") for figure in figures}
-    for figure in reversed(figures):
-        update(page, figures, {figure.name: [Row.of(figure, figure.full, verdicts[figure.name])]})
-    text = page.read_text(encoding="utf-8")
-    assert re.findall(r"^(?:## \w|\| \w )", text, re.MULTILINE) == ["## p", "| a ", "| b ", "## q", "| c "]
-    assert all(line.count(" | ") == 5 for line in text.splitlines() if line.startswith("| "))
-    update(page, figures[1:], {})
-    assert "claim ∣ a" not in page.read_text(encoding="utf-8")
+def test_the_report_has_other_figures_rows_too_in_the_order_of_the_figures(
+    command: Callable[..., int], tmp_path: Path
+) -> None:
+    command()
+    before = read(tmp_path / "reproduction.json")
+    one = tiny(holds=True)
+    figures = [replace(one, name=name) for name in ("first", "tiny", "last")]
+    row = Row.of(Verdict(CLAIM.key, "a | b", Ruling.HOLDS, "2 of 2"), CLAIM, tells=True)
+    record = Record.of(one, one.full, 1.5, [row])
+    records = merged(before, {"last": record, "first": record}, figures)
+    assert list(records) == ["first", "tiny", "last"]
+    text = page(records, {CLAIM.key: CLAIM}, figures)
+    assert re.findall(r"^\| Theorem 1 \| .* \| `(\w+)` ", text, re.MULTILINE) == ["first", "tiny", "last"]
+    assert "a ∣ b" in text
+    assert list(merged(records, {}, figures[:2])) == ["first", "tiny"], "what is no figure any more goes"
 
 
 def test_only_what_is_asked_for_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,23 +163,20 @@ def test_without_data_nothing_is_drawn(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("PARLEY_DATA", raising=False)
-    page = tmp_path / "page.md"
-    assert main(["hamm_fig4", "wu_fig02", "--out", str(tmp_path / "out"), "--reproduction", str(page)]) == 0
+    assert main(["hamm_fig4", "wu_fig02", "--out", str(tmp_path / "out"), "--reproduction", str(tmp_path)]) == 0
     output = capsys.readouterr().out
     assert "hamm_fig4: not drawn: PARLEY_DATA has no url-subset" in output
     assert "wu_fig02: not drawn: PARLEY_DATA has no lending-club" in output
     assert not list((tmp_path / "out").iterdir())
 
 
-def test_the_figures_are_named_after_their_papers_and_the_page_knows_no_others() -> None:
+def test_the_figures_are_named_after_their_papers() -> None:
     figures = all_figures()
     names = [figure.name for figure in figures]
     assert len(set(names)) == len(names)
     for figure in figures:
         assert figure.name.startswith(f"{figure.paper.name}_")
         assert set() < set(figure.quick.points) <= set(figure.full.points)
-    page = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| (\w+_\w+) ", page, re.MULTILINE)) <= set(names)
 
 
 def test_errors_are_those_of_the_mean() -> None:

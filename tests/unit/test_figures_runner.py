@@ -50,11 +50,12 @@ def test_what_came_before_a_failure_is_kept(tmp_path: Path) -> None:
 
 def test_the_cache_is_json_beside_what_it_is_of_and_nothing_half_written(tmp_path: Path) -> None:
     cache, (point,) = Cache(tmp_path), points_of(tmp_path / "log", 1)
-    cache.keep(point, "[1.5]")
+    cache.keep(point, '{"result": [1.5], "seconds": 0.5}')
     (path,) = tmp_path.iterdir()
     assert path.name == f"{point.key}.json"
     document = json.loads(path.read_text(encoding="utf-8"))
-    assert document == {"specification": point.specification, "result": [1.5]}
+    assert document == {"specification": point.specification, "result": [1.5], "seconds": 0.5}
+    assert cache.seconds(point) == 0.5
     assert document["specification"]["arguments"] == {"log": str(tmp_path / "log"), "x": 0}
 
 
