@@ -9,8 +9,8 @@ sum 1 / epsilon_l^2; the paper drops the dimension p.
 *Algorithm 2* (`WuSubgradient`) is projected subgradient descent with polynomial-decay averaging, for convex losses that
 need not be smooth, such as the support vector machine's. Averaging is as in Shamir & Zhang, "Stochastic Gradient
 Descent for Non-smooth Optimization", ICML 2013, Section 4, with eta = 1 / sqrt(T). Whether a round's old iterate
-theta_k or its new one theta_{k+1} enters the average, the print leaves open: here the new one does, so that no round's
-answer is asked for in vain. Theorem 3 (`theorem_3`) has a constant that nobody can compute, and lacks the dimension p,
+theta_k or its new one theta_{k+1} enters the average, the print leaves open: here the new one does, so that each
+round's answer counts. Theorem 3 (`theorem_3`) has a constant that nobody can compute, and lacks the dimension p,
 as Theorem 2 does; with it, E f - f* = O(D (G / sqrt(T) + Xi sqrt(8 p T S) / n)), D the diameter of the box, which is
 least at T ~ G n / (Xi sqrt(8 p S)). Shamir & Zhang's theorem needs of a round's noisy subgradient zeta_k its second
 moment, E|zeta_k|^2 <= G^2 + 8 p Xi^2 T^2 S / n^2: `parley.common.forecast.dynamics.Descent.bound` has all its terms.
