@@ -261,7 +261,8 @@ def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "leave out", ", ".join(outcome["left_out"]) or "nobody"
         yield "proven", _bound(outcome["proven"])
         if outcome["printed"]:
-            yield "as the paper prints it", f"{_bound(outcome['printed'])}; it drops the dimension"
+            yield "as the paper prints it", f"{outcome['printed']['stated']}; it drops the dimension"
+            yield "without the dimension", _bound(outcome["printed"])
         yield from _likely(outcome["likely"])
         yield "assumes that", "; ".join(outcome["assumptions"])
     took = answer["run_time"]
