@@ -18,6 +18,7 @@ from parley.common.algorithms import REGISTRY
 from parley.common.errors import InvalidInputError
 from parley.common.forecast.dynamics import Answers, Average, Descent, Forecaster, Method, Tilt
 from parley.common.privacy import calibration
+from parley.common.privacy.mechanisms.objective import FOR_THE_SOLVER
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts, OwnFacts
 from parley.common.registry import Registry
@@ -225,15 +226,20 @@ def _gop(algorithm: Gop, facts: FederationFacts) -> Tilt:
 def _gop_answers(algorithm: Gop, facts: OwnFacts) -> Answers:
     """Return the noise of the tilt, which the curator draws once."""
     (_, epsilon_tilde), (_, delta) = _gop_slack(algorithm, facts), facts.strictest
-    sigma = calibration.tilt_sigma(facts.n_features, epsilon_tilde, delta, facts.loss.lipschitz, algorithm.calibration)
+    terms = epsilon_tilde, (1 - FOR_THE_SOLVER) * delta, facts.loss.lipschitz, algorithm.calibration
+    sigma = calibration.tilt_sigma(facts.n_features, *terms)
     return Answers.drawn_once(float(np.square(sigma)))
 
 
 def _gop_slack(algorithm: Gop, facts: OwnFacts) -> tuple[float, float]:
-    """Return ``(Delta, epsilon~)`` of the mechanism."""
+    """Return ``(Delta, epsilon~)`` of the mechanism, which keeps a part for the noise that hides the solver's error."""
     epsilon, _ = facts.strictest
     return calibration.slack(
-        epsilon, algorithm.regularization, facts.n_total, facts.loss.smoothness, algorithm.calibration
+        (1 - FOR_THE_SOLVER) * epsilon,
+        algorithm.regularization,
+        facts.n_total,
+        facts.loss.smoothness,
+        algorithm.calibration,
     )
 
 
