@@ -52,6 +52,8 @@ from scripts.figures.wu_runs import (
 
 PAPER = Paper("wu", "Wu, Farokhi, Smith & Kaafar, IEEE S&P 2020: the value of collaboration")
 REPEAT, QUICK_REPEAT = 50, 4
+SECONDS = 0.04
+"""About how long a run takes."""
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 SIZES = {
     LOANS.folder: (900, 2_100, 4_500, 9_900, 21_000),
@@ -114,7 +116,10 @@ def sweep(measure: Callable[..., Any], setting: Setting, plan: Plan, repeat: int
     """Psi at each x of each line, and its floor for each number of owners' examples."""
 
     def point(function: Callable[..., Any], owners: Owners, repeat: int) -> Point:
-        return Point.of(function, setting.folder, setting=setting.name, repeat=repeat, **asdict(owners))
+        seconds = SECONDS * repeat
+        return Point.of(
+            function, setting.folder, about_seconds=seconds, setting=setting.name, repeat=repeat, **asdict(owners)
+        )
 
     every = {(name, x): owners for name, line in plan.items() for x, owners in line.items()}
     floors = {one.sizes: point(psi_of_models, one.exact, max(1, repeat // 16)) for one in every.values()}
@@ -202,10 +207,11 @@ def judge_slopes(x: str) -> Callable[[Setting], Judge]:
         def judge(series: Sequence[Series]) -> Iterable[Verdict]:
             slopes = [(one.fit() or (np.nan, np.nan))[0] for one in series]
             steps = np.concatenate([one.steps() for one in series])
-            falls = np.abs(np.array(slopes) + 2).max() <= TOLERANCE and np.abs(steps + 2).max() <= STEP_TOLERANCE
+            low, high = (steps.min(), steps.max()) if steps.size else (np.nan, np.nan)
+            falls = np.abs(np.array(slopes) + 2).max() <= TOLERANCE and max(-2 - low, high + 2) <= STEP_TOLERANCE
             at, points = ", ".join(one.name for one in series), ", ".join(f"{one.noisy.sum()}" for one in series)
             evidence = f"slopes {', '.join(f'{slope:.2f}' for slope in slopes)} at {at} over {points} points"
-            evidence = f"{evidence}; steps between neighbours {steps.min():.2f} to {steps.max():.2f}"
+            evidence = f"{evidence}; steps between neighbours {low:.2f} to {high:.2f}"
             yield Verdict("wu.inverse-squares", f"{SUBJECTS[setting.name]}: over {x}", Ruling.of(bool(falls)), evidence)
 
         return judge
@@ -218,11 +224,8 @@ def judge_collaborations(setting: Setting) -> Judge:
 
     def judge(series: Sequence[Series]) -> Iterable[Verdict]:
         two, equal, small, large = (float(one.mean[0]) for one in series)
-        case, evidence = (
-            SUBJECTS[setting.name],
-            f"mean ψ {_few([two, equal, small, large])}: {_few([small / two])} and ",
-        )
-        evidence = f"{evidence}{_few([large / two])} times that of two with a conservative one"
+        case, means = SUBJECTS[setting.name], f"mean ψ {two:.3g} of two, {equal:.3g} with an equal third"
+        evidence = f"{means}; {small:.3g} with a small conservative one, {large:.3g} with a large one"
         yield Verdict("wu.conservative-harms", case, Ruling.of(min(small, large) > NO_WORSE * two), evidence)
         chosen = {
             name: predicted(setting, owners)
@@ -232,7 +235,7 @@ def judge_collaborations(setting: Setting) -> Judge:
         left_out = all("owner-3" not in chosen[one.name].coalition for one in series[2:])
         welcome = "owner-3" in chosen[series[1].name].coalition and equal <= NO_WORSE * two
         estimates = [answer.excess.estimate for answer in chosen.values()]
-        evidence = f"estimated excess {_few(estimates)}; mean ψ {_few([two, equal, small, large])}"
+        evidence = f"estimated excess {_few(estimates)}, in the same order; {means}"
         yield Verdict("wu.forecast-invites", case, Ruling.of(left_out and welcome), evidence)
 
     return judge

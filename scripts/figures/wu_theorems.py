@@ -112,11 +112,11 @@ def judge(table: Theorems) -> Iterable[Verdict]:
     holds = abs(ratio / expected - 1) <= PASSES
     yield Verdict("wu.remark-2", "loans, n = 4,500, ε = 1", Ruling.of(holds), evidence)
     apart = {e: psi[:, 0] - psi[:, 1] for e, psi in table.averages.items()}
-    told = ", ".join(
+    differences = ", ".join(
         f"{gap.mean():+.2g} ± {2 * standard_error(gap):.1g} of {table.averages[e][:, 1].mean():.3g} at ε = {e:g}"
         for e, gap in apart.items()
     )
-    yield Verdict("wu.old-or-new", SUBJECTS[FRAUDS.name], Ruling.OPEN, f"ψ by the old less ψ by the new: {told}")
+    yield Verdict("wu.old-or-new", SUBJECTS[FRAUDS.name], Ruling.OPEN, f"ψ by the old less ψ by the new: {differences}")
 
 
 def write(table: Theorems, path: Path) -> None:

@@ -272,10 +272,10 @@ class TestTheorems:
 
     def test_theorem_3_is_told_but_for_its_constant(self) -> None:
         assert theorem_3(3_000, np.array([0.1, 0.1, 1.0])) == pytest.approx(math.sqrt(201) / 3_000)
-        told = forecast(WuSubgradient(l1_clip=2.0), self.FACTS)
-        assert isinstance(told, Forecast)
-        assert told.printed is not None
-        assert told.printed.stated == "Theorem 3: at most 8.25e-05 c₂, and nobody can compute c₂"
+        answer = forecast(WuSubgradient(l1_clip=2.0), self.FACTS)
+        assert isinstance(answer, Forecast)
+        assert answer.printed is not None
+        assert answer.printed.stated == "Theorem 3: at most 8.25e-05 c₂, and nobody can compute c₂"
         tight = forecast(WuSubgradient(calibration="tight"), self.FACTS)
         assert isinstance(tight, Forecast)
         assert tight.printed is None, "Theorem 3 is of Laplace noise"
