@@ -264,11 +264,13 @@ def _of_accuracies(
     quick: tuple[Mapping[str, str], int, int],
 ) -> Figure[list[Curve]]:
     """A figure of accuracies over 1/epsilon: its panels' splits, trials, and runs of noise in each."""
-    sweeps = (
+    fully, quickly = (
         sweep(accuracies_on, panels, trials, epsilons=EPSILONS, repeat=repeat)
         for panels, trials, repeat in (full, quick)
     )
-    return Figure(PAPER, name, title, *sweeps, over_epsilons, partial(write, "1/epsilon"), draw_accuracies, judge)
+    return Figure(
+        PAPER, name, title, fully, quickly, over_epsilons, partial(write, "1/epsilon"), draw_accuracies, judge
+    )
 
 
 def _of_averages(name: str, title: str) -> Figure[list[Curve]]:
