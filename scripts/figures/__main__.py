@@ -73,7 +73,7 @@ def _with_data(figures: Iterable[Figure[Any]], *, quick: bool) -> Iterator[tuple
 
 
 def redrawn(figure: Figure[Any], sweep: Sweep, cache: Cache, out: Path) -> Record:
-    """Write, draw and judge a figure; its record, of which the rows are printed too."""
+    """Write, draw and judge a figure; its record. Its rows are printed too."""
     verdicts = figure.redraw({label: cache.result(point) for label, point in sweep.points.items()}, out)
     print(f"{figure.name}: wrote {out / figure.name}.csv and .png")
     rows = [Row.of(one, claims()[one.claim], tells=sweep is not figure.quick) for one in verdicts]
@@ -99,7 +99,7 @@ def report(folder: Path, out: Path, figures: Sequence[Figure[Any]], after: Mappi
 
 
 def shrink(picture: Path, target: Path) -> None:
-    """Write a picture again with 64 colours, at most 1,200 pixels wide: what a page needs, and a repository bears."""
+    """Write a picture again in 64 colours and at most 1,200 pixels wide, so that the repository stays small."""
     with Image.open(picture) as image:
         image.thumbnail((1200, 10_000))
         image.convert("RGB").quantize(64).save(target, optimize=True)

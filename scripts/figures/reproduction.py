@@ -9,6 +9,7 @@ which cannot tell, also leaves those of full runs.
 from __future__ import annotations
 
 import json
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -118,7 +119,8 @@ def page(records: Records, claims: Mapping[str, Claim], figures: Sequence[Figure
             parts += [_section(claim, cases.get(claim.key, ())) for claim in added]
         if drawn := [figure for figure in mine if figure.name in records and records[figure.name].tells]:
             parts.append("### Figures\n")
-            parts += [f"![{one.title}]({PICTURES}/{one.name}.png)\n\n`{one.name}`: {one.title}.\n" for one in drawn]
+            for one in drawn:
+                parts += [f"![{one.name}]({PICTURES}/{one.name}.png)\n", _wrapped(f"`{one.name}`: {one.title}.")]
     return "\n".join(parts)
 
 
@@ -233,10 +235,13 @@ def _measured(records: Records) -> str:
 def _section(claim: Claim, cases: Sequence[_Case]) -> str:
     """A claim: what is printed, its setting, what is ours, and a row a case."""
     place = claim.where or "Parley"
-    lines = [f"#### {claim.key}\n", f"{place}: {claim.printed}\n"]
-    for label, words in (("The paper's setting", claim.setting), ("Ours", claim.judged), ("Waits for", claim.waits)):
+    lines = [f"#### {claim.key}\n"]
+    for label, words in (
+        (place, claim.printed), ("The paper's setting", claim.setting), ("Ours", claim.judged),
+        ("Waits for", claim.waits),
+    ):  # fmt: skip
         if words:
-            lines.append(f"{label}: {words}\n")
+            lines.append(_wrapped(f"{label}: {words}"))
     if cases:
         lines.append("| statement | case | figure | measured | ours | runs | verdict |\n|---|---|---|---|---|---|---|")
         for name, record, row in cases:
@@ -266,6 +271,11 @@ def _place(place: str, claims: Mapping[str, Claim]) -> str:
 def _anchor(claim: Claim) -> str:
     """The anchor of a claim's heading, as MkDocs and GitHub make it: without the dot."""
     return claim.key.replace(".", "")
+
+
+def _wrapped(words: str) -> str:
+    """A paragraph, in lines that a person can read in any editor."""
+    return textwrap.fill(words, 118, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
 def _line(*cells: str) -> str:
