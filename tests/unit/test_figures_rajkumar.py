@@ -42,7 +42,7 @@ def as_the_paper_says(line: str, x: float) -> float:
 
 
 def failing(verdicts: list[Verdict]) -> set[str]:
-    """The claims of which a case does not hold, by their names without the paper's."""
+    """The claims that have a case that does not hold, by their names without the paper's."""
     return {verdict.claim.split(".")[1] for verdict in verdicts if verdict.ruling == FAILS}
 
 
@@ -127,7 +127,7 @@ def test_the_bounds_at_the_settings_are_those_that_were_worked_out() -> None:
 
 
 def made_up(part: float, generalises: float = 0.0) -> dict[str, FloatArray]:
-    """Draws of which one in ten exceeds the best by this part of the sharper bound, and the others by less."""
+    """Draws: one in ten exceeds the best by this part of the sharper bound, and the others by less."""
     few = np.array([1.0] + [0.01] * 9)
     draws = {setting.name: part * setting.bounds[1] * few for setting in SETTINGS}
     return draws | dict.fromkeys((PRINTED, EXPLICIT), np.full(10, generalises))
