@@ -24,7 +24,7 @@ def excesses(  # noqa: PLR0913, PLR0917 -- a setting of the theorem, and how oft
 ) -> list[float]:
     """Return by how much J(w) exceeds J(w*), for ``draws`` of eta on each of so many data sets.
 
-    ``data`` is "ball", for points in the ball, or "wdbc", of which a fold is held out.
+    ``data`` is "ball", for points in the ball, or "wdbc", without one fold of five.
     """
     source = simulated(n_examples, interior=True) if data == "ball" else load_dataset(data)
     return [
