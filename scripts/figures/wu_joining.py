@@ -96,8 +96,9 @@ def draw(setting: Setting, title: str, series: Sequence[Series], path: Path) -> 
         grid, predicted = np.array([one.median for one in first]), np.array([expected[one.name] for one in first])
         scaled = predicted * np.exp(np.log(grid).mean() - np.log(predicted).mean())
         rows, columns = [one.name.rpartition(" ")[2] for one in first], [f"{x:g}" for x in first[0].x]
+        source = "the printed prediction, scaled" if name == PRINTED else "the prediction by the same rule, scaled"
         surfaces.append(Surface(f"{name}: median ψ", grid, rows, columns))
-        surfaces.append(Surface("the printed prediction, scaled", scaled, rows, columns))
+        surfaces.append(Surface(source, scaled, rows, columns))
     draw_surfaces(title, ("ε₁", "n₁"), surfaces, path)
 
 
