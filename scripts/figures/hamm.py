@@ -72,7 +72,7 @@ _BAND, _NEARLY, _MOVED = 0.03, 0.02, 0.15
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A setting of the experiments, of which Theorem 4 is worked out: d, M, N, and the number of classes."""
+    """A setting of the experiments: d, M, N, and the number of classes."""
 
     name: str
     features: int
@@ -103,9 +103,10 @@ def sweep(measure: Callable[..., Any], panels: Mapping[str, str], trials: int, *
 
 def _about(split: str) -> float:
     """The processor seconds that a trial takes: those with more parties, and in full, take longer."""
-    words = split.removesuffix(", reduced").split()
-    most = int(words[-1]) / 1000 if words[-1].isdigit() else 5.0
-    return most if split.endswith("reduced") else 5 + 3 * most
+    parties = split.removesuffix(", reduced").split()[-1]
+    if not parties.isdigit():
+        return 5.0
+    return int(parties) / (500 if split.endswith("reduced") else 250)
 
 
 def over_epsilons(results: Results) -> list[Curve]:

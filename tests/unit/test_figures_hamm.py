@@ -179,7 +179,7 @@ def test_the_table_has_mean_and_deviation(tmp_path: Path) -> None:
 
 
 def as_printed(panel: str, soft: float = 0.89) -> list[Curve]:
-    """Made-up curves that confirm the claims: published soft labels and averages bear noise, and votes do not."""
+    """Made-up curves that confirm the claims: noise leaves published soft labels and averages as good, and votes bad."""
     private = {"vote, paper": 0.2, "soft, paper": soft, "average, paper": soft}
     curves = []
     for name in LINES:
