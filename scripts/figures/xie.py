@@ -9,9 +9,10 @@ by what it prints (`scripts.figures.xie_runs`). Covertype's figures wait for tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -249,7 +250,7 @@ def _mean(curve: Curve, x: float) -> str:
     return f"{curve.mean(x):.3f} ± {standard_error(curve.runs[x]):.3f}"
 
 
-def _read_bounds(results: dict[float, dict[str, list[float]]]) -> list[Curve]:
+def _read_bounds(results: Mapping[Any, Any]) -> list[Curve]:
     return [
         Curve("", name, {x: np.array(lines[name]) for x, lines in results.items()})
         for name in next(iter(results.values()))
@@ -267,9 +268,10 @@ def _figure(
 
 
 def _theorems() -> Figure[list[Curve]]:
-    sweep = Sweep({x: Point.of(bounds, about_seconds=0.01, rows=int(x)) for x in (789, 8_000, 80_000, 800_000)}, "1")
+    points = {x: Point.of(bounds, about_seconds=0.01, rows=int(x)) for x in (789, 8_000, 80_000, 800_000)}
     return Figure(
-        PAPER, "xie_theorems", "Theorems 4.12, 4.14 and 4.16 in an example", sweep, sweep, _read_bounds,
+        PAPER, "xie_theorems", "Theorems 4.12, 4.14 and 4.16 in an example", Sweep(points, "1"),
+        Sweep(points, "1"), _read_bounds,
         partial(write, "m = m0"), partial(draw_lines, "m = m0", "squared distance to the best model"), judge_theorems,
     )  # fmt: skip
 

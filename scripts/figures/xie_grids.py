@@ -55,7 +55,7 @@ class Grid:
         points = {}
         for panel, changes in self.panels.items():
             for x in self.xs:
-                terms = self.measured | changes
+                terms = {**self.measured, **changes}
                 own = {name: terms.pop(name) for name in self.measured}
                 setting = replace(self.base, **terms, **self.x(x))
                 points[panel, x] = Point.of(self.measure, setting.data, about_seconds=repeat * self.seconds,
@@ -90,7 +90,7 @@ _ALONE = Grid(
     varying("epsilon"), steps(0.025, 0.375, 0.025), "ε", base=Setting(sites=1, rows=8678, aggregator=0), measure=alone,
     measured={"mechanisms": {NON_PRIVATE: (), **_ONE}}, panels=_BOTH, seconds=0.15,
 )  # fmt: skip
-over_epsilon = replace(_ALONE, panels=_BOTH | {"Huber, h = .5, Algorithm 3": {"mechanisms": {
+over_epsilon = replace(_ALONE, panels={**_BOTH, "Huber, h = .5, Algorithm 3": {"mechanisms": {
     PRINTED: ("generalized", "thesis"), RIGHT: ("generalized", "paper")}}})  # fmt: skip
 over_rows = replace(_ALONE, x=varying("rows"), xs=steps(1735, 8675, 1735), label="m, rows of the site")
 over_lambda = replace(

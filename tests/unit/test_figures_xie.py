@@ -139,6 +139,7 @@ def test_forests_are_read_from_where_the_user_has_them(
 def test_points_are_frozen_and_quick_ones_are_of_fewer_runs() -> None:
     for figure in FIGURES.values():
         assert figure.quick.points.keys() == figure.full.points.keys()
+        assert figure.quick is not figure.full, "only a quick run cannot tell"
         assert int(figure.quick.runs) * 5 <= int(figure.full.runs) or figure.name == "xie_theorems"
     points = [point for figure in FIGURES.values() for point in figure.full.points.values()]
     assert {folder for point in points for folder in point.data} == {"mnist", "covertype"}
