@@ -125,7 +125,7 @@ free_rows = Grid(varying("rows"), _ROWS, "m, rows of a site", base=_FREE)
 free_aggregator = Grid(varying("aggregator"), _AGGREGATOR, "m0, rows of the aggregator", base=_FREE)
 free_sites = Grid(varying("sites"), _SITES, "N, sites", base=replace(_FREE, rows=170, aggregator=170), repeat=100)
 _PRIVATE: Changes = {"measured": {"lines": ALL_LINES}, "repeat": 40}
-epsilons = Grid(varying("epsilon"), _EPSILONS, "ε", base=Setting(dealt_anew=False), **_PRIVATE)
+epsilons = Grid(varying("epsilon"), _EPSILONS, "ε", base=Setting(dealt_again=False), **_PRIVATE)
 rows = Grid(varying("rows"), _ROWS, "m, rows of a site", **_PRIVATE)
 aggregator = Grid(varying("aggregator"), _AGGREGATOR, "m0, rows of the aggregator", **_PRIVATE)
 sites = Grid(

@@ -1,6 +1,6 @@
 """What Xie's figures measure: error rates on test rows of one site's models, and of many sites' joined.
 
-A run deals the rows anew, 70 % to learn from, and draws all noise anew; run i has the same order of rows and the same
+A run deals the rows, 70 % to learn from, and draws all noise; run i has the same order of rows and the same
 seeds under every setting, so that settings are compared run by run. All noise is of density exp(-beta |b|), pure
 epsilon, as the thesis's. Of its feature method (Algorithm 5) the second level is measured twice:
 
@@ -44,7 +44,7 @@ F_LOC, F_FULL, UNIT_VIEWS = "F_Loc", "F_Full", "F_Full, unit views"
 class Setting:
     """Who learns how: so many sites of so many rows, an aggregator, and the epsilon of all, None for no noise.
 
-    ``own_rows`` and ``own_epsilon`` are the last site's; 0 for those of all. Unless ``dealt_anew``, all runs have run
+    ``own_rows`` and ``own_epsilon`` are the last site's; 0 for those of all. Unless ``dealt_again``, all runs have run
     0's rows.
     """
 
@@ -58,7 +58,8 @@ class Setting:
     epsilon: float | None = 0.1
     own_rows: int = 0
     own_epsilon: float = 0.0
-    dealt_anew: bool = True
+    dealt_again: bool = True
+    seed: int = 1
 
     @property
     def sizes(self) -> list[int]:
@@ -89,7 +90,7 @@ class Dealt:
     @classmethod
     def of(cls, setting: Setting, rows: Shard, number: int) -> Dealt:
         """Deal rows; raises ValueError where there are not so many."""
-        order = np.random.default_rng([number if setting.dealt_anew else 0, 1]).permutation(len(rows.y))
+        order = np.random.default_rng([setting.seed, number if setting.dealt_again else 0]).permutation(len(rows.y))
         ends = np.cumsum([setting.aggregator, *setting.sizes])
         if ends[-1] >= len(order):
             raise ValueError(f"there are {len(order)} rows, not more than {ends[-1]}")
@@ -107,7 +108,7 @@ class Dealt:
             places = [i for i, epsilon in enumerate(epsilons) if (epsilon is not None) is has_noise]
             if places:
                 models[places] = answered([sites[i] for i in places], [self.parts[i] for i in places],
-                                          SeededNoise([self.number, 2 + number]))  # fmt: skip
+                                          SeededNoise([self.setting.seed, self.number, 1 + number]))  # fmt: skip
         return models
 
     @property
@@ -115,7 +116,7 @@ class Dealt:
         """Return the one model (d,) of all rows, those of the aggregator too."""
         rows = Shard.stack([*self.parts, self.aggregator]).pooled()
         site = self._site(rows, self.setting.epsilon)
-        return np.asarray(answered([site], [rows], SeededNoise([self.number, 4]))[0])
+        return np.asarray(answered([site], [rows], SeededNoise([self.setting.seed, self.number, 3]))[0])
 
     def weighed(self, models: FloatArray) -> dict[str, FloatArray]:
         """Return the models (d,) of the feature method, by how the aggregator weighs."""
@@ -134,7 +135,7 @@ class Dealt:
 
     def _second_level(self, views: Shard, epsilon: float | None) -> FloatArray:
         site = self._site(views, epsilon)
-        return np.asarray(answered([site], [views], SeededNoise([self.number, 5]))[0])
+        return np.asarray(answered([site], [views], SeededNoise([self.setting.seed, self.number, 4]))[0])
 
     def _as_printed(self, views: Shard) -> FloatArray:
         """Return Algorithm 2's weights (N,) for views of any length, without the blur that Parley adds.
@@ -145,7 +146,7 @@ class Dealt:
         site = self._site(views, self.setting.epsilon)
         if not isinstance(site, ObjectivePerturbation):
             return self._second_level(views, None)
-        slant = SeededNoise([self.number, 5]).l2_laplace(site.tilt, (views.n_features,))
+        slant = SeededNoise([self.setting.seed, self.number, 4]).l2_laplace(site.tilt, (views.n_features,))
         return minimise(self.setting.loss_function, views, site.strength, slant, tolerance=TOLERANCE)
 
     def _site(self, rows: Shard, epsilon: float | None) -> SiteRelease:
@@ -201,5 +202,5 @@ def alone_of(setting: Setting, rows: Shard, numbers: range, mechanisms: Mapping[
         for line, named in mechanisms.items():
             mechanism, calibration = cast("tuple[str, SiteCalibration]", named or ("none", "paper"))
             site = MECHANISMS[mechanism](terms_of(setting, own, calibration))
-            errors[line].append(dealt.error(answered([site], [own], SeededNoise([number, 2]))[0]))
+            errors[line].append(dealt.error(answered([site], [own], SeededNoise([setting.seed, number, 1]))[0]))
     return errors

@@ -3,7 +3,7 @@
 The loss is lambda1-strongly convex, the regulariser lambda2-strongly convex, |gradient| has a mean square of at most
 C1^2, C2 and C3 bound squared gradients of the regulariser, C4 is De Acosta's constant, g = L(0) - L(f*), and
 s = lambda1 + Lambda lambda2. The terms 4 C1^2 fall with no number of rows, so the bounds grow with N for any data; and
-lambda1 is 0 for the logistic and the Huber loss, of which they say nothing at all.
+lambda1 is 0 for the logistic and the Huber loss: about these they say nothing at all.
 """
 
 from __future__ import annotations

@@ -67,12 +67,12 @@ def test_rows_are_dealt_once_and_tested_on_none_of_them(rows: Shard) -> None:
     few, many = (Dealt.of(replace(TINY, sites=sites), rows, 3) for sites in (2, 4))
     assert [len(part.y) for part in many.parts] == [30] * 4
     assert (few.aggregator.X == many.aggregator.X).all()
-    assert (few.test.X == many.test.X).all(), "30 % of the rows, whatever is dealt"
+    assert (few.test.X == many.test.X).all(), "30 % of the rows, however many sites there are"
     every = np.concatenate([part.X for part in (*many.parts, many.aggregator, many.test)])
     assert len(np.unique(every, axis=0)) == 140 + 75
     with pytest.raises(ValueError, match="250 rows, not more than 260"):
         Dealt.of(replace(TINY, sites=8), rows, 0)
-    fixed = [Dealt.of(replace(TINY, dealt_anew=False), rows, number).test.X for number in (0, 5)]
+    fixed = [Dealt.of(replace(TINY, dealt_again=False), rows, number).test.X for number in (0, 5)]
     assert (fixed[0] == fixed[1]).all()
 
 
