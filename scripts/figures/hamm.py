@@ -173,7 +173,7 @@ def judge_kdd(curves: Sequence[Curve]) -> Iterable[Verdict]:
     over_all = [float(np.mean([curve.mean(x) for x in _noisy(curve)])) for curve in (few, soft)]
     yield Verdict("hamm.large-m", "a larger M loses less", Ruling.of(over_all[0] < over_all[1]),
                   f"soft labels over all ε: {over_all[0]:.3f} at {few.panel}, {over_all[1]:.3f} at {KDD}")  # fmt: skip
-    yield Verdict("hamm.large-m", "M = 20,000 at ε = 1 loses nothing", Ruling.of(losses[1.0] < _NEARLY),
+    yield Verdict("hamm.large-m", "none at ε = 1, M = 20,000", Ruling.of(losses[1.0] < _NEARLY),
                   f"soft labels {_at(soft, 1.0)}, batch {batch.mean(0.0):.3f}")  # fmt: skip
     yield beats_one("hamm.tight-vote", KDD, largest["vote, tight"], largest["individual"])
 
@@ -181,7 +181,7 @@ def judge_kdd(curves: Sequence[Curve]) -> Iterable[Verdict]:
 def judge_url(curves: Sequence[Curve]) -> Iterable[Verdict]:
     """Votes of 400 parties, with tight noise, against a party alone."""
     lines = {curve.name: curve for curve in curves}
-    case = "URL, M = 400, of a subset of 5,700 rows"
+    case = "URL, M = 400 (of 5,700 rows)"
     yield beats_one("hamm.tight-vote", case, lines["vote, tight"], lines["individual"])
 
 
@@ -264,11 +264,13 @@ def _of_accuracies(
     quick: tuple[Mapping[str, str], int, int],
 ) -> Figure[list[Curve]]:
     """A figure of accuracies over 1/epsilon: its panels' splits, trials, and runs of noise in each."""
-    sweeps = (
+    fully, quickly = (
         sweep(accuracies_on, panels, trials, epsilons=EPSILONS, repeat=repeat)
         for panels, trials, repeat in (full, quick)
     )
-    return Figure(PAPER, name, title, *sweeps, over_epsilons, partial(write, "1/epsilon"), draw_accuracies, judge)
+    return Figure(
+        PAPER, name, title, fully, quickly, over_epsilons, partial(write, "1/epsilon"), draw_accuracies, judge
+    )
 
 
 def _of_averages(name: str, title: str) -> Figure[list[Curve]]:

@@ -6,9 +6,10 @@ loss; the gradient that a solver may leave adds to L (`parley.common.learning.er
 solved as the Huber loss of the least half-width whose minimiser a solver surely finds, which lies as near to the
 hinge's as this is narrow.
 
-Noise of density exp(-beta |b|), beta = epsilon / sensitivity, is pure. Gaussian noise is the least that is (epsilon,
-delta) private, or Jain & Thakurta's sigma = 4 L sqrt(log(1/delta) + epsilon) / (n lambda epsilon): valid, and more than
-is needed (1.9 times at epsilon = 1, delta = 1e-5; 7.8 times at .1, .05).
+Noise of density exp(-beta |b|), beta = epsilon / sensitivity, is pure; Jain & Thakurta's beta is half of that, and so
+is what a release by it is charged. Gaussian noise is the least that is (epsilon, delta) private, or Jain & Thakurta's
+sigma = 4 L sqrt(log(1/delta) + epsilon) / (n lambda epsilon): valid, and more than is needed (1.9 times at epsilon = 1,
+delta = 1e-5; 7.8 times at .1, .05).
 
 *Generalized objective perturbation* (`generalized`). Kifer, Smith & Thakurta, COLT 2012, Algorithm 1; Xie's Algorithm
 3. The same tilted risk as Chaudhuri's, for a regulariser without strong convexity of its own: a ridge of Delta >= 2 c /
@@ -139,7 +140,7 @@ class OutputPerturbation(SiteRelease):
         """The event of a Gaussian release, or of noise of density exp(-beta |b|)."""
         if self.terms.law == "gaussian":
             return GaussianEvent(self.reach / self.scale)
-        return L2LaplaceEvent(self.terms.epsilon, self.terms.n_weights)
+        return L2LaplaceEvent(self.terms.pure_on_answer, self.terms.n_weights)
 
     @classmethod
     def proof(cls, sites: Sequence[Self]) -> Proof:  # noqa: ARG003
@@ -181,7 +182,7 @@ def output(terms: SiteTerms) -> OutputPerturbation:
 def hiding(terms: SiteTerms, loss: Loss, reach: float) -> OutputPerturbation:
     """Set the mechanism whose noise hides that an answer moves by ``reach``."""
     if terms.law == "l2_laplace":
-        scale = terms.epsilon / reach
+        scale = terms.pure_on_answer / reach
     elif terms.calibration == "tight":
         scale = gaussian_sigma(terms.epsilon, terms.delta, reach)
     else:
