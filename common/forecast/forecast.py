@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from parley.common.arrays import FloatArray
 from parley.common.forecast.coalitions import CoalitionRun, Coalitions, Members
 from parley.common.forecast.dynamics import Descent, Load, Problem, Tilt
 from parley.common.forecast.excess_risk import RATE, Interval, Response, excess_of_constant, response_of
-from parley.common.forecast.forecasters import forecaster_of, in_place_of_forecast
+from parley.common.forecast.forecasters import forecaster_of, in_place_of_forecast, stated_by_paper
 from parley.common.forecast.label_figures import LabelFigure, label_figures, what_to_state
 from parley.common.forecast.tilted_risk import FAILURE, LikelyBound, TiltedRisk, squared_length
 from parley.common.forecast.weighted_classes import as_unweighted
@@ -73,11 +73,13 @@ class Bound:
     """E|noise|^2 on the mean answer of a round, and the bound on the expected excess, None where nothing is proven.
 
     That excess is over the best on the owners' own examples, for any examples: theorems know no population. Of an
-    average of local models alone it is the mean over samples of one population.
+    average of local models alone it is the mean over samples of one population. ``stated`` is what a paper's theorem
+    says itself, in words; empty for none.
     """
 
     noise_energy: float
     excess: float | None
+    stated: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +87,14 @@ class Forecast:
     """The forecast of a run with all owners, and of the best coalition among them.
 
     ``excess`` and ``best`` are excess fitness, whose interval holds the outcome at ``rate``. ``proven`` is what can be
-    proven where all answer; ``printed``, where a paper states a bound, is what that says, which lacks the dimension.
-    ``likely`` is for a model that is the exact minimiser of a tilted risk; None for others, and with class weights.
-    ``error_lost`` is at most how much more error of classification than the least a run with all owners has,
-    ``rmse_lost`` of a regression's root mean squared error, and ``r_squared_lost`` by how much its R^2 is less than the
-    largest, as long as the excess is in its interval; None where nothing is known. ``constant`` is the excess of the
-    best model that looks at no feature, None where the study does not tell enough of its label. ``figures`` are in
-    the label's own terms, with all owners; ``unstated`` says what the study lacks for them. ``cautions`` are
-    those of the run's parameters and budgets.
+    proven where all answer; ``printed``, where a paper states a bound, has that in words, and what is proven without
+    the dimension, which it lacks. ``likely`` is for a model that is the exact minimiser of a tilted risk; None for
+    others, and with class weights. ``error_lost`` is at most how much more error of classification than the least a run
+    with all owners has, ``rmse_lost`` of a regression's root mean squared error, and ``r_squared_lost`` by how much its
+    R^2 is less than the largest, as long as the excess is in its interval; None where nothing is known. ``constant`` is
+    the excess of the best model that looks at no feature, None where the study does not tell enough of its label.
+    ``figures`` are in the label's own terms, with all owners; ``unstated`` says what the study lacks for them.
+    ``cautions`` are those of the run's parameters and budgets.
     """
 
     excess: Interval
@@ -161,13 +163,13 @@ def forecast(algorithm: Algorithm, facts: FederationFacts, *, has_threshold: boo
     coalitions, everyone = Coalitions(forecaster, facts), CoalitionRun.of(forecaster, facts)
     members = coalitions.best()
     excess, best = everyone.outcome, coalitions.run(members).outcome
-    problem = everyone.problem
+    problem, stated = everyone.problem, stated_by_paper(like, facts)
     return Forecast(
         excess=excess,
         best=best,
         owners=tuple(_owners(coalitions, best.estimate, members, everyone.method.regularization)),
         proven=_bound(everyone, problem),
-        printed=_bound(everyone, Problem(1, facts.loss)) if everyone.method.printed else None,
+        printed=replace(_bound(everyone, Problem(1, facts.loss)), stated=stated) if stated else None,
         likely=None if is_weighted else _likely(everyone),
         error_lost=None if is_weighted else _error_lost(facts.loss, excess.high),
         rmse_lost=math.sqrt(2 * excess.high) if isinstance(facts.loss, Squared) else None,

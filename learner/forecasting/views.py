@@ -48,11 +48,12 @@ class BoundView(BaseModel):
             "population; null if nothing is proven"
         ),
     ]
+    stated: Annotated[str, Field(description="what the paper's theorem says as printed, in words; empty for none")] = ""
 
     @classmethod
     def of(cls, bound: Bound) -> Self:
         """Return the view of a bound."""
-        return cls(noise_energy=bound.noise_energy, excess=bound.excess)
+        return cls(noise_energy=bound.noise_energy, excess=bound.excess, stated=bound.stated)
 
 
 class LikelyView(BaseModel):
@@ -239,7 +240,11 @@ class OutcomeView(BaseModel):
     left_out: Annotated[tuple[str, ...], Field(description="the owners who would make the model worse")]
     proven: Annotated[BoundView, Field(description="what can be proven of a run with all owners")]
     printed: Annotated[
-        BoundView | None, Field(description="what the algorithm's paper prints, without the dimension; null for none")
+        BoundView | None,
+        Field(
+            description="what the algorithm's paper prints, and the proven bound without the dimension, which that "
+            "lacks; null for none"
+        ),
     ]
     likely: Annotated[
         LikelyView | None,

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from scripts.figures.curves import Curve, write
-from scripts.figures.frame import Figure, Sweep, Verdict
-from scripts.figures.jain import PAPER
-from scripts.figures.jain_leader_runs import ADVERSARIES, NO_PRIVACY, UNIFORM, WAYS, counters, regrets
+from scripts.figures.frame import Figure, Ruling, Sweep, Verdict
+from scripts.figures.jain import PAPER, below_bound
+from scripts.figures.jain_leader_runs import ADVERSARIES, WAYS, counters, regrets
 from scripts.figures.jain_plots import draw
 from scripts.figures.point import Point
 
@@ -28,7 +28,7 @@ ROUNDS = (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
 EPSILONS = (1.0, 10.0)
 LEADERS = [f"ε = {epsilon:g}" for epsilon in EPSILONS]
 RARELY = [f"{name}{ending}" for ending in WAYS if ending for name in LEADERS]
-_SLOPE, _EXPONENT, _NEAR, _QUARTER = 0.05, 0.1, 1.1, 4
+_HALF, _SLOPE, _EXPONENT, _QUARTER = 0.5, 0.05, 0.1, 4
 
 
 def over_rounds(runs: int) -> Sweep:
@@ -64,68 +64,28 @@ def read(results: Mapping[Any, Any]) -> list[Curve]:
 
 
 def judge(curves: Sequence[Curve]) -> Iterator[Verdict]:
-    """Bounds, slopes over T where they are less than half of the most that can be lost, exponents of log p, rivals."""
+    """Powers of T where regret is less than half of the most that can be lost, of log p, and of p for counters."""
     by = {(curve.panel, curve.name): curve for curve in curves}
     panels = [f"p = {actions:,}" for actions in ACTIONS]
-    bounded = [curve for curve in curves if curve.bound]
-    shares = [float(curve.runs[t].max()) / curve.bound[t] for curve in bounded if curve.bound for t in ROUNDS]
-    yield Verdict("expected regret is within its bound", max(shares) <= 1, f"at most {max(shares):.3f} of it")
-    for name in (*LEADERS, NO_PRIVACY):
+    for name in LEADERS:
         slopes = [_slope(by[panel, name]) for panel in panels]
-        holds = all(abs(value - 0.5) <= _SLOPE for value in slopes)
-        yield Verdict(
-            f"{name}: regret grows as √T, slope .5 ± .05 for each p", holds,
-            ", ".join(f"{value:.3f}" for value in slopes), "√T",
-        )  # fmt: skip
-    for name in RARELY:
-        slopes = [_slope(by[panel, name]) for panel in panels]
-        yield Verdict(
-            f"{name}: regret grows no faster than √T, slope at most .55 for each p", max(slopes) <= 0.5 + _SLOPE,
-            ", ".join(f"{value:.3f}" for value in slopes), "√T",
-        )  # fmt: skip
-    logs = np.log(np.log(ACTIONS))
-    for name in (*LEADERS, *RARELY, NO_PRIVACY):
+        evidence = ", ".join(f"{panel}: T^{value:.2f}" for panel, value in zip(panels, slopes, strict=True))
+        yield Verdict("jain.root-of-rounds", name, Ruling.of(max(slopes) <= _HALF + _SLOPE), evidence)
+    for name in LEADERS:
         last = [by[panel, name].mean(ROUNDS[-1]) for panel in panels]
-        exponent = float(np.polyfit(logs, np.log(last), 1)[0])
-        evidence = f"exponent of log p {exponent:.2f} at T = 100,000"
-        yield Verdict(
-            f"{name}: regret grows as √(log p), exponent .5 ± .1", abs(exponent - 0.5) <= _EXPONENT, evidence,
-            "√(T log p log(1/δ)) / ε",
-        )  # fmt: skip
-        if name in LEADERS:
-            yield Verdict(
-                f"{name}: it grows as log p, as privacy sets λ: exponent 1 ± .1", abs(exponent - 1) <= _EXPONENT,
-                evidence,
-            )  # fmt: skip
-    roots = [_bound(by[panel, RARELY[-1]]) / _bound(by[panel, NO_PRIVACY]) for panel in panels]
+        exponent = float(np.polyfit(np.log(np.log(ACTIONS)), np.log(last), 1)[0])
+        evidence = f"exponent of log p {exponent:.2f}, from p = 10 to 100,000 at T = 100,000"
+        yield Verdict("jain.log-of-actions", name, Ruling.of(exponent <= 1 + _EXPONENT), evidence)
+        yield Verdict("jain.root-of-log", name, Ruling.of(exponent <= _HALF + _EXPONENT), evidence)
+    paid = [by[panel, counters(EPSILONS[-1])].mean(ROUNDS[-1]) for panel in panels]
+    exponent = float(np.polyfit(np.log(ACTIONS), np.log(paid), 1)[0])
     yield Verdict(
-        f"{RARELY[-1]}: its bound at T = 100,000 is at most 1.1 × √(2 T log p), that of no privacy",
-        max(roots) <= _NEAR,
-        ", ".join(f"{root:.3f} ×" for root in roots),
+        "jain.others", "ε = 10, T = 100,000", Ruling.of(abs(exponent - _HALF) <= _EXPONENT), f"p^{exponent:.2f}"
     )
     gains = [by[panel, LEADERS[0]].mean(ROUNDS[-1]) / by[panel, RARELY[0]].mean(ROUNDS[-1]) for panel in panels]
-    yield Verdict(
-        "ε = 1: a leader that draws rarely regrets less than a quarter of one that draws each round, at T = 100,000",
-        min(gains) > _QUARTER,
-        ", ".join(f"1/{gain:.1f}" for gain in gains),
-    )
-    for epsilon, name in zip(EPSILONS * 2, LEADERS + RARELY, strict=True):
-        for panel in panels[1:]:
-            at = [t for t in ROUNDS if by[panel, name].mean(t) < by[panel, counters(epsilon)].mean(t)]
-            yield Verdict(
-                f"{name}, {panel}: the leader regrets less than counters of each action, at any T", at == list(ROUNDS),
-                f"at T = {', '.join(f'{t:,}' for t in at) or 'none'}", "counters pay √p",
-            )  # fmt: skip
-    gains = [by[panel, UNIFORM].mean(ROUNDS[-1]) / by[panel, LEADERS[0]].mean(ROUNDS[-1]) for panel in panels]
-    yield Verdict(
-        "ε = 1: the leader regrets less than half of any action, at T = 100,000", min(gains) > 2,  # noqa: PLR2004
-        ", ".join(f"1/{gain:.1f}" for gain in gains),
-    )  # fmt: skip
-
-
-def _bound(curve: Curve) -> float:
-    """Return a curve's bound at the largest number of rounds."""
-    return (curve.bound or {})[ROUNDS[-1]]
+    evidence = ", ".join(f"1/{gain:.1f}" for gain in gains)
+    yield Verdict("jain.rarely", "ε = 1, T = 100,000", Ruling.of(min(gains) > _QUARTER), evidence)
+    yield below_bound("leaders", curves)
 
 
 def _slope(curve: Curve) -> float:
@@ -137,6 +97,6 @@ def _slope(curve: Curve) -> float:
 
 FIGURES = (
     Figure(PAPER, "jain_regret", "Regret of private leaders, δ = 1e-6, the worst of three adversaries",
-           over_rounds(5), over_rounds(2), read, partial(write, "T"),
+           over_rounds(5), over_rounds(1), read, partial(write, "T"),
            partial(draw, "rounds T", "expected regret; dotted: its bound"), judge),
 )  # fmt: skip

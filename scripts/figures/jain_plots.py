@@ -12,12 +12,10 @@ from matplotlib.axes import Axes
 
 from scripts.figures.curves import Curve
 from scripts.figures.frame import TWO_ERRORS, Line
-from scripts.figures.jain_runs import SOLVED_EXACTLY
 
 LINES = {
     "non-private": Line("non-private", "#000000", "", ":"),
     "objective, L2-Laplace": Line("objective, L2-Laplace", "#E69F00", "s"),
-    SOLVED_EXACTLY: Line("objective, L2-Laplace, solved exactly", "#E69F00", "s", ":"),
     "output, L2-Laplace": Line("output, L2-Laplace", "#E69F00", "v", "--"),
     "output, Gaussian (paper)": Line("output, Gaussian (paper)", "#56B4E9", "v", "--"),
     "output, Gaussian (tight)": Line("output, Gaussian (tight)", "#0072B2", "v"),

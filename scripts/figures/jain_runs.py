@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Hinge, Huber, Logistic, Loss
 from parley.common.learning.metrics import accuracy, fitness
 from parley.common.learning.model import Model
-from parley.common.privacy.mechanisms.objective import ObjectivePerturbation
 from parley.common.privacy.mechanisms.site import Law, SiteCalibration, SiteRelease, SiteTerms
 from parley.common.privacy.noise import Scale, SeededNoise, Shape
 from scripts.figures.jain_data import some, split
@@ -32,7 +31,6 @@ DELTA = 1e-3
 ENTRIES = {"cod-rna": 9, "url": 256}
 """The most entries of a row that are not zero, as a study of the set would say."""
 _DRAWS = 200
-_SHARP = 1e15  # beta of noise that is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,45 +40,34 @@ class Method:
     mechanism: Mechanism
     law: Law = "gaussian"
     calibration: SiteCalibration = "tight"
-    blurred: bool = True
-    """Whether an objective's answer has the noise that hides how well a solver did, which no paper counts."""
 
     def site(self, setting: Setting, shard: Shard, epsilon: float) -> SiteRelease:
         """Its mechanism for these rows; raises InvalidInputError where none can be set."""
         n, d = shard.shape
         terms = SiteTerms(
-            LOSSES[setting.loss], n, d + setting.unstored, setting.regularization, epsilon, DELTA, self.law,
-            self.calibration, row_entries=ENTRIES[setting.data],
+            LOSSES[setting.loss], n, d, setting.regularization, epsilon, DELTA, self.law, self.calibration,
+            row_entries=ENTRIES[setting.data],
         )  # fmt: skip
-        site = MECHANISMS[self.mechanism](terms)
-        if isinstance(site, ObjectivePerturbation) and not self.blurred:
-            return replace(site, blur=_SHARP)
-        return site
+        return MECHANISMS[self.mechanism](terms)
 
 
 NONE = "non-private"
-SOLVED_EXACTLY = "objective, L2-Laplace, solved exactly"
-"""What no solver on a computer can answer: without the noise for its error, which grows with the columns too."""
-EVERY: Mapping[str, Method] = {
+METHODS: Mapping[str, Method] = {
     NONE: Method("none"),
     "objective, L2-Laplace": Method("objective", "l2_laplace", "paper"),
-    SOLVED_EXACTLY: Method("objective", "l2_laplace", "paper", blurred=False),
-    "output, L2-Laplace": Method("output", "l2_laplace", "paper"),
+    "output, L2-Laplace": Method("output", "l2_laplace", "jain_thakurta"),
     "output, Gaussian (paper)": Method("output", "gaussian", "jain_thakurta"),
     "output, Gaussian (tight)": Method("output"),
     "objective, Gaussian (paper)": Method("objective", "gaussian", "jain_thakurta"),
     "objective, Gaussian (tight)": Method("objective"),
 }
-METHODS = {name: method for name, method in EVERY.items() if method.blurred}
-"""Those that can be had."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """Rows of at least so many columns, a loss, and lambda of the mean loss.
 
-    ``rows`` are those that are trained on, all where it is 0. ``unstored`` columns of zeros are beside those of the
-    rows, in the terms of each mechanism, and not in memory: what noise there is on them changes no score.
+    ``rows`` are those that are trained on, all where it is 0.
     """
 
     data: str = "cod-rna"
@@ -88,12 +75,9 @@ class Setting:
     regularization: float = 0.001
     columns: int = 0
     rows: int = 0
-    unstored: int = 0
 
 
-def accuracies(
-    setting: dict[str, Any], epsilons: Sequence[float], run: int, methods: Sequence[str] = tuple(METHODS)
-) -> dict[str, list[float | None]]:
+def accuracies(setting: dict[str, Any], epsilons: Sequence[float], run: int) -> dict[str, list[float | None]]:
     """The accuracy on test rows of each method that takes the loss, at each epsilon; None where it cannot be set."""
     terms = Setting(**setting)
     train, test = split(terms.data, run, columns=terms.columns)
@@ -101,11 +85,10 @@ def accuracies(
         train = some(train, np.arange(terms.rows))
     solved: dict[str, Any] = {}
     accuracies: dict[str, list[float | None]] = {}
-    for name in methods:
-        method = EVERY[name]
+    for name, method in METHODS.items():
         if method.mechanism == "objective" and terms.loss == "hinge":
             continue
-        noise = Beside([11, run], terms.unstored)
+        noise = SeededNoise([11, run])
         accuracies[name] = []
         for epsilon in epsilons:
             try:
@@ -124,26 +107,6 @@ def _weights(site: SiteRelease, shard: Shard, noise: SeededNoise, solved: dict[s
         solved[kind] = type(site).prepare([site], shard)
     answer: IntArray = type(site).answer([site], solved[kind], noise)
     return to_reals(answer)
-
-
-class Beside(SeededNoise):
-    """The noise of a seed on columns beside so many others, as it is there, without the others'.
-
-    Gaussian noise is the same beside any. That of density exp(-beta |b|) in d columns is the root of a draw by a Gamma
-    law of (d + 1) / 2 times Gaussian noise, as `Noise.l2_laplace` has it: d counts the others, the rest does not.
-    """
-
-    def __init__(self, seed: Sequence[int], others: int) -> None:
-        super().__init__(seed)
-        self._others, self._lengths = others, np.random.default_rng([*seed, others])
-
-    def l2_laplace(self, beta: Scale, shape: Shape, parts: float = 1) -> FloatArray:
-        """As `Noise.l2_laplace` of a vector that the others are in, without them."""
-        if not self._others:
-            return super().l2_laplace(beta, shape, parts)
-        half = (shape[-1] + self._others + 1) / (2 * parts)
-        variance = 2 * self._lengths.standard_gamma(half, (*shape[:-1], 1))
-        return np.asarray(np.sqrt(variance) / beta * self.gaussian(1.0, shape))
 
 
 class Mirrored(SeededNoise):

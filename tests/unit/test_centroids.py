@@ -88,6 +88,11 @@ def test_gaussian_noise_is_that_of_a_move_of_2() -> None:
 
 def test_a_pure_release_costs_its_epsilon_and_says_what_is_drawn_in_floating_point() -> None:
     assert site_of().event == ApproximateEvent(1.0, assumptions=(FLOATS,))
+    published = site_of(calibration="jain_thakurta")
+    assert (published.event, published.scale) == (ApproximateEvent(0.5, assumptions=(FLOATS,)), 0.25)
+    proof = Centroids.proof([published])
+    assert isinstance(proof, PostProcessing)
+    assert proof.of == Additive(L2LaplaceEvent(0.5, D))
 
 
 @pytest.mark.parametrize(("terms", "law"), [({}, L2LaplaceEvent(1.0, D)), (GAUSSIAN, None)], ids=["pure", "gaussian"])

@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
-from scipy.stats import ks_2samp
 
 from parley.common.arrays import FloatArray
 from parley.common.data.sparse import SparseShard
 from parley.common.encoding.fixed_point import Norm
-from parley.common.privacy.mechanisms.objective import ObjectivePerturbation
+from parley.common.learning.losses import Huber
+from parley.common.learning.simplex import SimplexProblem, gradient_near_minimiser, log_theta
 from parley.common.privacy.noise import SeededNoise
 from scripts.figures import jain, jain_data, jain_simplex
+from scripts.figures.claims.table import claims
 from scripts.figures.curves import Curve
-from scripts.figures.jain_runs import (
-    EVERY,
-    METHODS,
-    NONE,
-    SOLVED_EXACTLY,
-    Beside,
-    Mirrored,
-    Setting,
-    accuracies,
-    excess,
-    orthant,
-)
+from scripts.figures.frame import Ruling, Verdict
+from scripts.figures.jain_runs import METHODS, NONE, Mirrored, Setting, accuracies, excess, orthant
+from scripts.figures.jain_sampling import audits, prescribed
 
+HOLDS, FAILS = Ruling.HOLDS, Ruling.FAILS
 FIGURES = {figure.name: figure for figure in jain.FIGURES}
 
 
@@ -74,35 +68,9 @@ def test_a_noise_and_its_mirror_image_add_up_to_nothing() -> None:
     assert (Mirrored([1, 2], 1).gaussian(2.0, (4,)) == SeededNoise([1, 2]).gaussian(2.0, (4,))).all()
 
 
-def test_noise_beside_columns_that_are_not_drawn_is_what_it_is_with_them() -> None:
-    whole = SeededNoise([1, 2]).l2_laplace(3.0, (4_000, 100))[:, :4]
-    part = Beside([3, 4], 96).l2_laplace(3.0, (4_000, 4))
-    assert ks_2samp(whole.ravel(), part.ravel()).pvalue > 0.01
-    assert ks_2samp(np.linalg.norm(whole, axis=1), np.linalg.norm(part, axis=1)).pvalue > 0.01
-    assert ks_2samp(whole.ravel(), Beside([3, 4], 60).l2_laplace(3.0, (4_000, 4)).ravel()).pvalue < 1e-6
-    assert (Beside([1, 2], 0).l2_laplace(3.0, (4,)) == SeededNoise([1, 2]).l2_laplace(3.0, (4,))).all()
-    assert (Beside([1, 2], 96).gaussian(3.0, (4,)) == SeededNoise([1, 2]).gaussian(3.0, (4,))).all()
-
-
-def test_mechanisms_know_columns_that_are_not_stored() -> None:
-    few, many = (jain_data.split("cod-rna", 0, columns=columns)[0] for columns in (3, 2_000))
-    for name, method in METHODS.items():
-        told = method.site(Setting(unstored=1_997, regularization=0.05), few, 1.0)
-        assert told == method.site(Setting(regularization=0.05), many, 1.0), name
-
-
 def test_so_many_rows_are_trained_on_as_are_said() -> None:
     few, all_of_them = (accuracies(asdict(Setting(rows=rows)), [1.0], 0) for rows in (5, 210))
     assert few != all_of_them == accuracies(asdict(Setting()), [1.0], 0)
-
-
-def test_of_an_exact_solver_an_objective_has_its_tilt_alone() -> None:
-    shard, _ = jain_data.split("cod-rna", 0)
-    setting = Setting(regularization=0.05, unstored=10**4)
-    whole, bare = (EVERY[name].site(setting, shard, 1.0) for name in ("objective, L2-Laplace", SOLVED_EXACTLY))
-    assert isinstance(bare, ObjectivePerturbation)
-    assert replace(bare, blur=0.0) == replace(whole, blur=0.0)  # type: ignore[type-var]
-    assert bare.blur_deviation < 1e-12 < whole.blur_deviation
 
 
 def test_excess_is_above_zero_and_below_its_bound() -> None:
@@ -142,30 +110,150 @@ def _apart(one: object, other: object) -> float:
     return float(sum(far))
 
 
-def of(name: str, *means: float, columns: tuple[int, ...] = jain.COLUMNS) -> Curve:
+def of(name: str, *means: float) -> Curve:
     """A line over the columns."""
-    return Curve("rows", name, {x: np.full(3, mean) for x, mean in zip(columns, means, strict=True)}, None)
+    return Curve("rows", name, {x: np.full(3, mean) for x, mean in zip(jain.COLUMNS, means, strict=True)}, None)
 
 
-def test_claims_can_fail() -> None:
-    columns, names = jain.COLUMNS + jain.MORE_COLUMNS, tuple(EVERY)
-    flat, falling = (0.9,) * 8, (0.9, 0.8, 0.7, 0.6, 0.5, 0.5, 0.5, 0.5)
-    good = [of(name, *(flat if name in jain.GAUSSIAN else falling), columns=columns) for name in names]
-    bad = [of(name, *(falling if name in jain.GAUSSIAN else flat), columns=columns) for name in names]
-    assert all(verdict.holds for verdict in jain.judge_columns(good))
-    assert not any(verdict.holds for verdict in jain.judge_columns(bad) if "worst" not in verdict.evidence)
+def rulings(verdicts: Iterable[Verdict]) -> dict[str, list[Ruling]]:
+    """What is ruled of each claim, in order; every claim is an entry of the table."""
+    ruled: dict[str, list[Ruling]] = {}
+    for verdict in verdicts:
+        assert verdict.claim in claims()
+        assert verdict.case
+        assert verdict.evidence
+        ruled.setdefault(verdict.claim.removeprefix("jain."), []).append(verdict.ruling)
+    return ruled
+
+
+FLAT, FALLING = (0.9,) * 5, (0.9, 0.88, 0.8, 0.7, 0.6)
+DIPS = (0.9, 0.8, 0.9, 0.9, 0.9)
+"""As good at both ends as between, but for one place."""
+
+
+@pytest.mark.parametrize(
+    ("gaussian", "laplace", "flat", "suffers"),
+    [(FLAT, FALLING, HOLDS, HOLDS), (FALLING, FLAT, FAILS, FAILS), (DIPS, FALLING, FAILS, HOLDS),
+     (FLAT, (0.9, 0.6, 0.8, 0.7, 0.6), HOLDS, FAILS)],
+)  # fmt: skip
+def test_lines_are_judged_along_their_whole_length(
+    gaussian: tuple[float, ...], laplace: tuple[float, ...], flat: Ruling, suffers: Ruling
+) -> None:
+    lines = [of(name, *(laplace if "L2" in name else gaussian)) for name in METHODS]
+    assert rulings(jain.judge_columns(lines)) == {"flat": [flat], "suffers": [suffers], "tight": [HOLDS]}
+    worse = [of(line.name, *(0.5,) * 5) if "(tight)" in line.name else line for line in lines]
+    assert rulings(jain.judge_columns(worse))["tight"] == [FAILS]
+
+
+@pytest.mark.parametrize(("better", "ruling"), [("Gaussian", HOLDS), ("L2-Laplace", FAILS)])
+def test_claims_over_epsilon_can_fail(better: str, ruling: Ruling) -> None:
+    def over(name: str) -> Curve:
+        mean = 0.9 if better in name or name == NONE else 0.7
+        return Curve("Huber", name, {epsilon: np.full(3, mean) for epsilon in jain.EPSILONS})
+
+    lines = [over(name) for name in METHODS]
+    assert rulings(jain.judge_epsilons("a", lines)) == {
+        "gaussian-on-url": [ruling], "near-at-ten": [HOLDS], "tight": [HOLDS],
+    }  # fmt: skip
+    lines = [replace(line, runs={epsilon: 0.5 * runs for epsilon, runs in line.runs.items()})
+             if line.name != NONE else line for line in lines]  # fmt: skip
+    assert rulings(jain.judge_epsilons("b", lines)) == {"near-at-ten": [FAILS], "tight": [HOLDS]}
+
+
+def test_claims_of_excess_risk_can_fail() -> None:
+    def judged(gaussian: float, laplace: float, bound: float) -> dict[str, list[Ruling]]:
+        lines = []
+        for name in METHODS:
+            power = laplace if "L2" in name else gaussian
+            line = of(name, *(1e-6 * p**power for p in jain.COLUMNS))
+            lines.append(replace(line, bound=dict.fromkeys(jain.COLUMNS, bound)))
+        return rulings(jain.judge_excess(lines))
+
+    assert judged(0.0, 1.0, 1.0) == {"no-dimension": [HOLDS, HOLDS], "grows": [HOLDS], "below-bound": [HOLDS]}
+    assert judged(0.1, 0.3, 1e-7) == {"no-dimension": [FAILS, FAILS], "grows": [FAILS], "below-bound": [FAILS]}
     assert jain.slope(of("x", *(3.0 * x**0.5 for x in jain.COLUMNS))) == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize(("free", "limited", "ruling"), [(0, 0.5, HOLDS), (0.2, 0.5, FAILS), (0, 0.2, FAILS)])
+def test_the_claim_of_constraints_can_fail(free: float, limited: float, ruling: Ruling) -> None:
+    lines = [of("x", *(p**power for p in jain.COLUMNS)) for power in (free, limited)]
+    assert rulings(jain.judge_orthant(lines)) == {"no-constraints": [ruling]}
+
+
 def test_claims_of_samples_can_fail() -> None:
-    def judged(grown: float, bound: float) -> list[bool]:
+    def judged(grown: float, bound: float) -> dict[str, list[Ruling]]:
         runs: dict[float, FloatArray] = {p: np.full(3, math.log(2 * p) ** grown) for p in jain.COLUMNS}
         curve = Curve("", "samples (tight)", runs, dict.fromkeys(jain.COLUMNS, bound))
-        return [verdict.holds for verdict in jain_simplex.judge_over_p([curve])]
+        return rulings(jain_simplex.judge_over_p([curve]))
 
-    assert judged(0.9, 100.0) == [True, True, True]
-    assert judged(1.5, 9.0) == [False, False, False]
-    for power, holds in ((-0.2, False), (-0.4, True)):
+    assert judged(0.3, 100.0) == {"third-root": [HOLDS], "below-bound": [HOLDS]}
+    assert judged(1.5, 9.0) == {"third-root": [FAILS], "below-bound": [FAILS]}
+    for power, ruling in ((-0.2, FAILS), (-0.4, HOLDS)):
         runs: dict[float, FloatArray] = {n: np.full(3, n**power) for n in jain_simplex.SIZES}
         by_size = Curve("", "samples (tight)", runs, dict.fromkeys(runs, 1.0))
-        assert [verdict.holds for verdict in jain_simplex.judge_over_n([by_size])] == [holds, True]
+        assert rulings(jain_simplex.judge_over_n([by_size])) == {"third-root-of-n": [ruling], "below-bound": [HOLDS]}
+
+
+def test_samples_are_similar_at_each_p_or_not_at_all() -> None:
+    def judged(paper: dict[float, float], tight: dict[float, float]) -> list[Ruling]:
+        panel = next(iter(jain_simplex.PAIRS))
+        both = {"samples (paper)": paper, "samples (tight)": tight, NONE: dict.fromkeys(jain.COLUMNS, 0.9)}
+        lines = [Curve(at, name, {p: np.full(2, mean) for p, mean in of.items()})
+                 for at in jain_simplex.PAIRS for name, of in both.items()]  # fmt: skip
+        assert {line.panel for line in lines} >= {panel}
+        return rulings(jain_simplex.judge_columns(lines))["similar"][:2]
+
+    near = dict.fromkeys(jain.COLUMNS, 0.88)
+    assert judged(near, near | {100: 0.8}) == [HOLDS, FAILS]
+    assert judged({}, near) == [FAILS, HOLDS]
+    assert judged({10: 0.9}, near) == [FAILS, HOLDS]
+
+
+# ── what the theorems prescribe ──────────────────────────────────────────────
+
+
+def test_theorem_4_has_not_one_draw_on_the_papers_own_data() -> None:
+    for columns, draws in ((10, 0.037), (1_000, 0.0086), (100_000, 0.0043)):
+        assert prescribed([41_674], columns, 10.0, 1e-3) == [pytest.approx(draws, rel=0.01)]
+    assert prescribed([10**8, 10**9], 10, 1.0, 1e-6) == pytest.approx([0.36, 1.68], rel=0.01)
+
+
+def test_what_theorem_3_and_equation_4_promise_is_audited() -> None:
+    within, long, tilt, small = audits()
+    assert within <= 1
+    assert long > 10
+    assert tilt == pytest.approx(2.3, abs=0.05)
+    assert small == pytest.approx(110, abs=0.5)
+
+
+def test_two_data_sets_make_coins_of_the_draws() -> None:
+    """The example of `audits` by a solver: one row that is not zeros, with either label, and R = 100."""
+    problem = SimplexProblem(Huber(), 10, 4, 4, 100.0, 1e5)
+    row = np.zeros((10, 4))
+    row[0] = [1, 1, -1, -1]
+    logits = []
+    for label in (1.0, -1.0):
+        shard = SparseShard(csr_array(row), np.full(10, label), norm="max")
+        logs = log_theta(problem, gradient_near_minimiser(problem, shard, 1e-9)).ravel()
+        groups = sorted(set(np.round(logs, 9)))
+        assert len(groups) == 2
+        logits.append(float(logs[0] - logs[2]))
+    assert logits[0] == pytest.approx(-logits[1], rel=1e-6)
+    assert logits[0] - logits[1] == pytest.approx(4 * 100.0 / 1e5, rel=1e-6)
+
+
+def test_the_theorems_are_judged_by_what_was_worked_out(tmp_path: Path) -> None:
+    (figure,) = (one for one in jain_simplex.FIGURES if one.name == "jain_theorem_4")
+    few, many = [0.04, 0.1, 0.2, 0.3, 1.7, 4.0], [2.0] * 6
+    own = [Ruling.VACUOUS, Ruling.ELSEWHERE]
+    made_up = dict.fromkeys(jain_simplex.ASKED, few) | {jain_simplex.AUDITS: [0.0, 50.0, 2.3, 110.0]}
+    assert rulings(figure.redraw(made_up, tmp_path)) == {
+        "own-draws": own, "theorem-3": [HOLDS, FAILS], "tilt": [FAILS, FAILS],
+    }  # fmt: skip
+    assert (tmp_path / "jain_theorem_4.png").stat().st_size > 10_000
+    made_up = dict.fromkeys(jain_simplex.ASKED, many) | {jain_simplex.AUDITS: [0.5, 0.5, 0.5, 0.5]}
+    found = rulings(figure.redraw(made_up, tmp_path))
+    assert found["own-draws"][0] == HOLDS
+    assert found["theorem-3"] == found["tilt"] == [HOLDS, HOLDS]
+    nowhere = dict.fromkeys(jain_simplex.ASKED, [0.1] * 6) | {jain_simplex.AUDITS: [0.5] * 4}
+    assert rulings(figure.redraw(nowhere, tmp_path))["own-draws"] == [Ruling.VACUOUS, Ruling.VACUOUS]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 from parley.common.online import Leader
 from parley.common.privacy.mechanisms.leader import Adversary
 from parley.common.privacy.noise import SeededNoise
+from scripts.figures.claims.table import claims
 from scripts.figures.curves import Curve
+from scripts.figures.frame import Ruling
 from scripts.figures.jain_leader import ACTIONS, FIGURES, ROUNDS, judge
 from scripts.figures.jain_leader_runs import (
     ADVERSARIES,
@@ -27,6 +30,7 @@ from scripts.figures.jain_leader_runs import (
 )
 
 (FIGURE,) = FIGURES
+HOLDS, FAILS = Ruling.HOLDS, Ruling.FAILS
 
 
 @pytest.mark.parametrize("adversary", ADVERSARIES)
@@ -83,28 +87,43 @@ def made_up(exponent: float = 1.0) -> list[Curve]:
             runs = {float(t): np.full(2, factor * size * t**0.5) for t in ROUNDS}
             bound = {t: 1.1 * float(of[0]) for t, of in runs.items()}
             curves.append(Curve(f"p = {actions:,}", name, runs, bound))
-        worse = {float(t): np.full(2, 2.0 * t) for t in ROUNDS}
+        worse = {float(t): np.full(2, (actions * t) ** 0.5) for t in ROUNDS}
         curves += [Curve(f"p = {actions:,}", name, worse) for name in (UNIFORM, counters(1.0), counters(10.0))]
     return curves
 
 
+def ruled(curves: list[Curve]) -> dict[str, list[Ruling]]:
+    """What is ruled of each claim, in order; every claim is an entry of the table."""
+    rulings: dict[str, list[Ruling]] = {}
+    for verdict in judge(curves):
+        assert verdict.claim in claims()
+        rulings.setdefault(verdict.claim.removeprefix("jain."), []).append(verdict.ruling)
+    return rulings
+
+
+def times(curves: list[Curve], factors: Callable[[str, float], float]) -> list[Curve]:
+    """The curves with regret so many times as large, by their names and T."""
+    return [replace(curve, runs={t: factors(curve.name, t) * of for t, of in curve.runs.items()}) for curve in curves]
+
+
 @pytest.mark.slow
 def test_claims_hold_or_not_by_the_table(tmp_path: Path) -> None:
-    verdicts = {each.claim: each.holds for each in judge(made_up())}
-    assert verdicts["ε = 1: regret grows as √T, slope .5 ± .05 for each p"]
-    assert verdicts["ε = 1: it grows as log p, as privacy sets λ: exponent 1 ± .1"]
-    assert not verdicts["ε = 1: regret grows as √(log p), exponent .5 ± .1"]
-    assert {each.claim: each.holds for each in judge(made_up(0.5))}["ε = 1: regret grows as √(log p), exponent .5 ± .1"]
-    near = "ε = 10, drawn rarely: its bound at T = 100,000 is at most 1.1 × √(2 T log p), that of no privacy"
-    gains = "ε = 1: a leader that draws rarely regrets less than a quarter of one that draws each round, at T = 100,000"
-    assert verdicts[near]
-    assert verdicts[gains]
-    dear = [replace(curve, runs={t: 9 * of for t, of in curve.runs.items()},
-                    bound={t: 9 * of for t, of in (curve.bound or {}).items()})
-            if "rarely" in curve.name else curve for curve in made_up()]  # fmt: skip
-    assert not {each.claim for each in judge(dear) if each.holds} & {near, gains}
-    broken = [replace(curve, bound=curve.bound and dict.fromkeys(curve.bound, 1.0)) for curve in made_up()]
-    assert not next(iter(judge(broken))).holds
+    assert ruled(made_up()) == {
+        "root-of-rounds": [HOLDS, HOLDS], "log-of-actions": [HOLDS, HOLDS], "root-of-log": [FAILS, FAILS],
+        "others": [HOLDS], "rarely": [HOLDS], "below-bound": [HOLDS],
+    }  # fmt: skip
+    assert ruled(made_up(0.5))["root-of-log"] == [HOLDS, HOLDS]
+    assert ruled(made_up(1.5))["log-of-actions"] == [FAILS, FAILS]
+    steep = ruled(times(made_up(), lambda name, t: t**0.1 if name == "ε = 1" else 1.0))
+    assert steep["root-of-rounds"] == [FAILS, HOLDS]
+    assert ruled(times(made_up(), lambda name, _: 9.0 if "rarely" in name else 1.0))["rarely"] == [FAILS]
+    flat = [replace(curve, runs={t: of * 0 + 1.0 for t, of in curve.runs.items()})
+            if curve.name.startswith("counters") else curve for curve in made_up()]  # fmt: skip
+    assert ruled(flat)["others"] == [FAILS]
+    broken = [replace(curve, bound=curve.bound and {t: 2 * of if curve.name == "ε = 1" else 1e9 for t, of in
+              curve.bound.items()}) for curve in made_up()]  # fmt: skip
+    assert ruled(broken)["below-bound"] == [HOLDS]
+    assert ruled(times(made_up(), lambda *_: 1.2))["below-bound"] == [FAILS]
     FIGURE.draw(FIGURE.title, made_up(), tmp_path / "a.png")
     FIGURE.write(made_up(), tmp_path / "a.csv")
     assert (tmp_path / "a.png").stat().st_size > 10_000

@@ -62,7 +62,7 @@ FORECAST = Forecast(
     BEST,
     (OwnerForecast("a", 0.5, True, ALONE, False), OwnerForecast("b", -0.25, False, EXCESS, True)),  # noqa: FBT003
     Bound(0.7, 0.8),
-    Bound(0.9, None),
+    Bound(0.9, None, "Theorem 1"),
     LikelyBound(0.95, 0.4, None, 0.69),
     error_lost=0.01,
     rmse_lost=0.02,
@@ -100,8 +100,8 @@ def test_an_outcome_is_shown_with_each_of_its_figures() -> None:
         "warning": warning,
         "coalition": ("a",),
         "left_out": ("b",),
-        "proven": {"noise_energy": 0.7, "excess": 0.8},
-        "printed": {"noise_energy": 0.9, "excess": None},
+        "proven": {"noise_energy": 0.7, "excess": 0.8, "stated": ""},
+        "printed": {"noise_energy": 0.9, "excess": None, "stated": "Theorem 1"},
         "likely": {"chance": 0.95, "excess": 0.4, "printed": None, "at_zero": 0.69},
         "assumptions": ASSUMPTIONS,
     }
@@ -111,7 +111,7 @@ def test_an_outcome_is_shown_with_each_of_its_figures() -> None:
 
 def test_a_figure_that_is_not_finite_is_none() -> None:
     assert IntervalView.of(ALONE).model_dump() == {"low": 0.3, "estimate": 0.4, "high": None}
-    assert BoundView.of(Bound(math.inf, -math.inf)).model_dump() == {"noise_energy": None, "excess": None}
+    assert BoundView.of(Bound(math.inf, -math.inf)).model_dump() == {"noise_energy": None, "excess": None, "stated": ""}
 
 
 def test_the_time_of_all_rounds_is_in_seconds() -> None:

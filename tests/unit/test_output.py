@@ -16,7 +16,7 @@ from parley.common.errors import InvalidInputError
 from parley.common.learning.erm import MOST_STEPS, TOLERANCE, minimise
 from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
 from parley.common.privacy.calibration import gaussian_delta
-from parley.common.privacy.events import NonPrivateEvent
+from parley.common.privacy.events import L2LaplaceEvent, NonPrivateEvent
 from parley.common.privacy.mechanisms.output import (
     ExactMinimiser,
     OutputPerturbation,
@@ -69,6 +69,16 @@ def test_the_noise_hides_the_reach(loss: Loss) -> None:
     assert (tight.deviation, published.deviation) == (tight.scale, published.scale)
     weights = 3 * loss.outputs
     assert pure.deviation == pytest.approx(math.sqrt(weights + 1) / pure.scale)
+
+
+def test_jain_and_thakurtas_beta_is_half_of_what_epsilon_allows_and_is_charged_as_that() -> None:
+    """Equation (3), epsilon lambda n / (4 L R) = 52.09, where Chaudhuri's is 104.2."""
+    given = SiteTerms(Huber(0.5), 41_674, 10, 0.001, 5.0, 0.0, "l2_laplace", "jain_thakurta")
+    published, pure = output(given), output(replace(given, calibration="paper"))
+    assert published.scale == pytest.approx(52.09, abs=0.01)
+    assert pure.scale == pytest.approx(104.2, abs=0.05)
+    assert published.event == L2LaplaceEvent(2.5, 10)
+    assert pure.event == L2LaplaceEvent(5.0, 10)
 
 
 # ── answers ──────────────────────────────────────────────────────────────────

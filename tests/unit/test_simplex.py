@@ -26,7 +26,13 @@ from parley.common.learning.simplex import SimplexProblem, gradient_near_minimis
 from parley.common.privacy.accountant import epsilon_after
 from parley.common.privacy.draws import epsilon_of_draws
 from parley.common.privacy.events import DrawEvent
-from parley.common.privacy.mechanisms.sampling import allowed, best_sampling, range_of_a_draw, sampling
+from parley.common.privacy.mechanisms.sampling import (
+    allowed,
+    best_sampling,
+    draws_of_theorem_3,
+    range_of_a_draw,
+    sampling,
+)
 from parley.common.privacy.noise import NoNoise, SeededNoise
 from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.simulation import simulate
@@ -172,6 +178,15 @@ def test_the_density_of_counts_keeps_to_delta_and_a_doubled_number_of_draws_does
     site = sampling(problem, 1.0, delta, "tight")
     assert site.draws > 30
     assert audited(site.draws, site.spread) <= delta < audited(2 * site.draws, site.spread)
+
+
+def test_theorem_3_allows_too_many_draws_as_it_is_printed_and_not_with_its_factor() -> None:
+    """Its bullet for a delta lacks L R, here 30: laws within the range then part by more than delta."""
+    problem, delta = SimplexProblem(Logistic(), 1000, 5, 5, 30.0, 1e5), 1e-5
+    spread, mended = range_of_a_draw(problem), allowed(problem, 1.0, delta, "paper").draws
+    printed = math.floor(draws_of_theorem_3(problem, 1.0, delta) * (problem.slope * problem.scale) ** 2)
+    assert mended > 1
+    assert audited(mended, spread) <= delta < audited(printed, spread)
 
 
 @pytest.mark.parametrize("calibration", ["tight", "paper"])

@@ -525,9 +525,9 @@ def interval(estimate: float) -> dict[str, float | None]:
     return {"estimate": estimate, "low": estimate / 2, "high": None if estimate > 1 else estimate * 3}
 
 
-def bound(excess: float | None) -> dict[str, float | None]:
+def bound(excess: float | None, stated: str = "") -> dict[str, Any]:
     """What a theorem says."""
-    return {"excess": excess, "noise_energy": 0.0098765}
+    return {"excess": excess, "noise_energy": 0.0098765, "stated": stated}
 
 
 OUTCOME: dict[str, Any] = {
@@ -546,7 +546,7 @@ OUTCOME: dict[str, Any] = {
     "coalition": ["a", "b"],
     "left_out": ["c", "d"],
     "proven": bound(0.65432),
-    "printed": bound(None),
+    "printed": bound(None, "Theorem 3: at most c₂"),
     "likely": {"chance": 0.95, "excess": 0.045678, "printed": 0.98765, "at_zero": 0.69315},
     "assumptions": ["rows are alike", "noise is random"],
 }
@@ -726,10 +726,8 @@ def test_a_forecast_is_a_summary_a_table_and_a_legend(monkeypatch: pytest.Monkey
         "with the best coalition  1.5 (from 0.75 to -): a, b",
         "leave out                c, d",
         "proven                   at most 0.654 on the owners' own examples, noise energy 0.00988 a round",
-        (
-            "as the paper prints it   nothing on the owners' own examples, noise energy 0.00988 a round; it "
-            "drops the dimension"
-        ),
+        "as the paper prints it   Theorem 3: at most c₂; it drops the dimension",
+        "without the dimension    nothing on the owners' own examples, noise energy 0.00988 a round",
         (
             "in 95% of draws          surely at most 0.0457 (as the paper prints it, 0.988) more than the best "
             "regularised risk on the owners'"

@@ -194,7 +194,7 @@ class Centroids(SiteRelease):
     def proof(cls, sites: Sequence[Self]) -> Proof:
         """Return the proof of a function of the noisy sums; pure noise is that of each class alone."""
         terms = sites[0].terms
-        law = None if terms.law == "gaussian" else L2LaplaceEvent(terms.epsilon, terms.n_features)
+        law = None if terms.law == "gaussian" else L2LaplaceEvent(terms.pure_on_answer, terms.n_features)
         return PostProcessing(partial(cls.noisy_sums, sites), partial(cls.read, sites), Additive(law))
 
     @property
@@ -207,7 +207,7 @@ class Centroids(SiteRelease):
         """The event of a Gaussian release, or of a pure one."""
         if self.terms.law == "gaussian":
             return GaussianEvent(_MOVED / self.scale)
-        return ApproximateEvent(self.terms.epsilon, assumptions=(FLOATS,))
+        return ApproximateEvent(self.terms.pure_on_answer, assumptions=(FLOATS,))
 
     @property
     def spread(self) -> float:

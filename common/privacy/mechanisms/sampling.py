@@ -9,10 +9,15 @@ lies, over all j, in a range of at most
     (L R / lambda) (4 + min(4 a, 2 sqrt(a))),
 
 and twice the range of the solver's error more: a `DrawEvent`. ``"tight"`` makes as many draws as fit the budget
-together (`parley.common.privacy.draws`). ``"paper"`` counts each draw as pure, by the first of the two moves alone: as
-many as add up to epsilon, or by advanced composition (Dwork, Rothblum & Vadhan 2010) to epsilon with delta, the larger
-of the two. The paper's bullet for delta lacks the factor L R, without which a draw is not as private as it says; it is
-included here.
+together (`parley.common.privacy.draws`). ``"paper"`` makes as many as Theorem 3 has, the larger of
+
+    (epsilon lambda / (L R)) / (4 + 2 a)  and, for a delta,  ((epsilon lambda / (L R log(1/delta))) / (32 + 16 a))^2,
+
+but no more than ``"tight"``. The paper prints the second without the factor L R: where L R > 1 those are more draws
+than its proof supports, so it is included here. The paper counts a draw as u = (L R / lambda) (4 + 2 a), at least half
+of the range above. So draws by the second are m (2 u)^2 / 8 = (epsilon / log(1/delta))^2 / 128-zCDP at most, which
+keeps to epsilon and delta unless epsilon is very large; where it does not, or a is so small that the first is more than
+the range allows, ``"tight"`` is the limit.
 
 Draws are integers and exact (`parley.common.privacy.draws`), given floats for theta.
 """
@@ -116,11 +121,11 @@ def allowed(problem: SimplexProblem, epsilon: float, delta: float, calibration: 
     exact = range_of_a_draw(problem)
     error = _ERROR * exact
     spread = exact + 2 * error
+    proven = min(most_draws(spread, epsilon, delta), MOST_COUNTED)
     if calibration == "tight":
-        return SimplexSampling(problem, error, spread, min(most_draws(spread, epsilon, delta), MOST_COUNTED), spread)
-    pure = _reach(problem) * (4 + 4 * problem.condition) + 2 * error
-    draws = min(_by_advanced_composition(pure, epsilon, delta), MOST_COUNTED)
-    return SimplexSampling(problem, error, spread, draws, pure)
+        return SimplexSampling(problem, error, spread, proven, spread)
+    draws = math.floor(min(draws_of_theorem_3(problem, epsilon, delta), proven))
+    return SimplexSampling(problem, error, spread, draws, _epsilon_of_a_draw(problem))
 
 
 def encode_draws(drawn: IntArray, width: int, vertices: int) -> IntArray:
@@ -154,14 +159,15 @@ def best_sampling(problem: SimplexProblem, epsilon: float, delta: float, calibra
     return of(high)
 
 
-def _by_advanced_composition(pure: float, epsilon: float, delta: float) -> int:
-    """Return how many draws of this pure epsilon fit, by sums or by advanced composition, which needs e^pure < 2."""
-    added = math.floor(epsilon / pure)
-    if not delta or pure > min(epsilon, math.log(2)):
-        return added
-    drift, spread = pure * math.expm1(pure), pure * math.sqrt(-2 * math.log(delta))
-    root = (math.sqrt(spread**2 + 4 * drift * epsilon) - spread) / (2 * drift)
-    return max(added, math.floor(root**2))
+def draws_of_theorem_3(problem: SimplexProblem, epsilon: float, delta: float) -> float:
+    """Return Theorem 3's number of draws m, a fraction below 1 where it allows none, with the factor L R in both."""
+    by_sum = epsilon / _epsilon_of_a_draw(problem)
+    return max(by_sum, (by_sum / (8 * math.log(1 / delta))) ** 2) if delta else by_sum
+
+
+def _epsilon_of_a_draw(problem: SimplexProblem) -> float:
+    """Return the pure epsilon that the paper counts for a draw, (L R / lambda) (4 + 2 a)."""
+    return _reach(problem) * (4 + 2 * problem.condition)
 
 
 def _reach(problem: SimplexProblem) -> float:

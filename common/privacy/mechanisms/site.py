@@ -64,6 +64,14 @@ class SiteTerms:
         """``(epsilon, delta)`` of the release: noise of density exp(-beta |b|) needs no delta."""
         return self.epsilon, 0.0 if self.law == "l2_laplace" else self.delta
 
+    @property
+    def pure_on_answer(self) -> float:
+        """The epsilon that noise of density exp(-beta |b|) on an answer spends.
+
+        Jain & Thakurta's beta = epsilon lambda / (4 L R) on the sum scale (eq. 3) is half of what epsilon allows.
+        """
+        return self.epsilon / 2 if self.calibration == "jain_thakurta" else self.epsilon
+
     def check(self, *calibrations: SiteCalibration | SlackCalibration) -> None:
         """Raise InvalidInputError for an invalid budget, a law without its delta, or another calibration."""
         check_epsilon(self.epsilon)
