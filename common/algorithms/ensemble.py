@@ -228,9 +228,12 @@ class Ensemble(Algorithm):
         reply = yield Query(1, "votes", facts.public_rows)
         weights = self.learn(self.rows_asked(facts.public_rows), reply, facts)
         if not self.hides_votes:
-            noise = yield Query(2, "noise", np.zeros(0))
-            weights = weights + self._unit_of_noise(facts) * noise.value.reshape(weights.shape)
+            weights = weights + self.noise_of((yield Query(2, "noise", np.zeros(0))), facts)
         return Model(weights)
+
+    def noise_of(self, reply: Reply, facts: FederationFacts) -> FloatArray:
+        """Return the noise on the model, shaped like the weights, that the parties' shares of it add up to."""
+        return self._unit_of_noise(facts) * reply.value.reshape(facts.shape)
 
     @abstractmethod
     def learn(self, rows: FloatArray, reply: Reply, facts: FederationFacts) -> FloatArray:

@@ -4,11 +4,21 @@ Rajkumar & Agarwal, "A Differentially Private Stochastic Gradient Descent Algori
 AISTATS 2012.
 
 Party k answers sum grad + rho + eta_k: eta_k ~ N(0, sigma*^2 / K) is drawn once in a run and kept (noise that is drawn
-again could be averaged away); rho has density exp(-epsilon~ |rho| / 2L) and is fresh each round. The learner steps w <-
-w - z_t (sum / N + (lambda + Delta) w) with sum z_t infinite and sum z_t^2 finite, and so finds the minimiser of the
-risk tilted by eta, objective perturbation's (Theorem 4.2).
+again could be averaged away); rho has density exp(-beta |rho|) and is fresh each round. The learner steps w <- w - z_t
+(sum / N + (lambda + Delta) w) with sum z_t infinite and sum z_t^2 finite, and so finds the minimiser of the risk tilted
+by eta, objective perturbation's (Theorem 4.2).
 
-That theorem covers the final model, as exact minimiser, seen without the rounds. It does not cover the learner, who
+*Which epsilon.* sigma* takes epsilon~, the part that computeSlack leaves, as the proof of Theorem 4.2 needs. beta is
+epsilon / 2L with ``calibration = "paper"``: Procedure 3 and Section 3.2 have the epsilon that was asked for, and no
+theorem rests on rho. ``"better_branch"``, which is ours, takes epsilon~ / 2L: more noise, and less to charge for T
+rounds. Either way the transcript's guarantee composes the rho that is drawn.
+
+*Why eta is whole without a secure sum.* Shares of sigma*^2 / K hide an owner only in the sum. A learner who sees each
+answer can descend on one owner's alone, and the footnote to Theorem 4.1 says what that owner has left (`delta_alone`):
+at epsilon = .1 and delta = .05, with N = 1,000 rows in even shares, d = 10 and lambda = .1, a delta of .612 for 2
+owners, .994 for 5 and 1.000 for 15. That promises nothing, so each owner draws all of eta then.
+
+Theorem 4.2 covers the final model, as exact minimiser, seen without the rounds. It does not cover the learner, who
 sees T noisy sums, nor an early stop; eta does not help there. So there are two guarantees: the paper's claim, and the
 transcript's, which composes the rho of T rounds.
 """
@@ -31,7 +41,7 @@ from parley.common.learning.gradients import gradient_sum
 from parley.common.learning.losses import check_single_score
 from parley.common.learning.model import Model
 from parley.common.privacy import calibration
-from parley.common.privacy.calibration import cliff_caution, sigma_star
+from parley.common.privacy.calibration import cliff_caution, delta_of_sigma, sigma_star
 from parley.common.privacy.events import Event, L2LaplaceEvent
 from parley.common.privacy.guarantee import Guarantee
 from parley.common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
@@ -54,7 +64,10 @@ class Psgd(Algorithm):
     clip_norm: ClipNorm = 1.0
     calibration: Annotated[
         Literal["paper", "better_branch"],
-        Field(description="the branch of computeSlack: the paper's, or whichever of its two has less noise"),
+        Field(
+            description="the branch of computeSlack: the paper's, or whichever of its two has less noise; the paper's "
+            "rho takes epsilon, the other's what computeSlack leaves of it"
+        ),
     ] = "paper"
     sparse: ClassVar[bool] = True
     weighs_classes: ClassVar[bool] = True
@@ -79,7 +92,7 @@ class Psgd(Algorithm):
         return cliff_caution(*terms, "better_branch") if self.calibration == "paper" else ()
 
     def whole_noise(self, round: int) -> bool:
-        """Whether each party adds all of a round's noise: always."""
+        """Whether each party adds all of a round's noise: always all of rho, and of eta without a secure sum."""
         return True
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
@@ -114,7 +127,7 @@ class Psgd(Algorithm):
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """Return the release of rho, which is what the learner sees in each round."""
-        return L2LaplaceEvent(self.slack(facts)[1], facts.n_features)
+        return L2LaplaceEvent(self._epsilon_of_rho(facts), facts.n_features)
 
     def check_noise(self, facts: OwnFacts) -> None:
         """Raise InvalidInputError if eta or rho does not fit on the wire."""
@@ -153,7 +166,21 @@ class Psgd(Algorithm):
         """Return ``(sigma*, beta)`` of eta and of rho."""
         _, epsilon_tilde = self.slack(facts)
         sigma = sigma_star(facts.n_features, epsilon_tilde, self._delta(facts), self.clip_norm)
-        return sigma, epsilon_tilde / (2 * self.clip_norm)
+        return sigma, self._epsilon_of_rho(facts) / (2 * self.clip_norm)
+
+    def delta_alone(self, facts: OwnFacts) -> float:
+        """Return the delta of one owner at the run's epsilon, if eta were in shares without a secure sum.
+
+        It is the footnote to Theorem 4.1: eta_k of deviation sigma* / sqrt(K), and computeSlack for the owner's rows.
+        """
+        rows, parties = int(facts.n_examples[facts.index]), len(facts.parties)
+        epsilon = float(facts.epsilon.min())
+        left = epsilon - 2 * math.log1p(facts.loss.smoothness / (rows * self.regularization))
+        sigma, _ = self.scales(facts)
+        return delta_of_sigma(facts.n_features, left, sigma / math.sqrt(parties), self.clip_norm)
+
+    def _epsilon_of_rho(self, facts: FederationFacts) -> float:
+        return float(facts.epsilon.min()) if self.calibration == "paper" else self.slack(facts)[1]
 
     def _delta(self, facts: FederationFacts) -> float:
         return float(facts.delta.min())

@@ -97,7 +97,8 @@ SiteCalibrationChoice = Annotated[
     SiteCalibration,
     Field(
         description="whose noise: the least that a proof supports (tight), the mechanism's own paper's, Jain & "
-        "Thakurta's Gaussian scales, or (generalized) that of the Hessian bound of Xie's thesis"
+        "Thakurta's Gaussian scales, or (generalized) that of the Hessian bound of Xie's thesis; generalized as "
+        "published adds its ridge to the site's own, where tight takes the larger that is needed"
     ),
 ]
 

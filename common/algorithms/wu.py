@@ -1,16 +1,22 @@
 """Two algorithms of Wu, Farokhi, Smith & Kaafar 2020: gradient descent and projected subgradient descent by noisy sums.
 
 *Algorithm 1* (`WuStronglyConvex`) is gradient descent on a strongly convex fitness. The printed steps rho / (T^2 k) add
-up to rho (1 + ln T) / T^2 and vanish as the horizon grows, so Theorem 2 does not hold as stated: the model stays where
-it began. Steps 1 / M, M = c + lambda the smoothness of the fitness, correct it: E f - f* <= (1 - lambda / M)^T (f(0) -
-f*) + E|noise|^2 / (2 lambda), where by Theorem 1's noise E|noise|^2 = 8 p Xi^2 T^2 S / n^2, S = sum 1 / epsilon_l^2;
-the paper drops the dimension p.
+up to rho (1 + ln T) / T^2 and vanish as the horizon grows, so Theorem 2 (`theorem_2`) does not hold as stated: the
+model stays where it began. Steps 1 / M, M = c + lambda the smoothness of the fitness, correct it: E f - f* <= (1 -
+lambda / M)^T (f(0) - f*) + E|noise|^2 / (2 lambda), where by Theorem 1's noise E|noise|^2 = 8 p Xi^2 T^2 S / n^2, S =
+sum 1 / epsilon_l^2; the paper drops the dimension p.
 
 *Algorithm 2* (`WuSubgradient`) is projected subgradient descent with polynomial-decay averaging, for convex losses that
 need not be smooth, such as the support vector machine's. Averaging is as in Shamir & Zhang, "Stochastic Gradient
-Descent for Non-smooth Optimization", ICML 2013, Section 4, with eta = 1 / sqrt(T). Theorem 3 lacks the dimension p, as
-Theorem 2 does; with it, E f - f* = O(D (G / sqrt(T) + Xi sqrt(8 p T S) / n)), D the diameter of the box and S = sum 1 /
-epsilon_l^2, which is least at T ~ G n / (Xi sqrt(8 p S)).
+Descent for Non-smooth Optimization", ICML 2013, Section 4, with eta = 1 / sqrt(T). Whether a round's old iterate
+theta_k or its new one theta_{k+1} enters the average, the print leaves open: here the new one does, so that each
+round's answer counts. Theorem 3 (`theorem_3`) has a constant that nobody can compute, and lacks the dimension p,
+as Theorem 2 does; with it, E f - f* = O(D (G / sqrt(T) + Xi sqrt(8 p T S) / n)), D the diameter of the box, which is
+least at T ~ G n / (Xi sqrt(8 p S)). Shamir & Zhang's theorem needs of a round's noisy subgradient zeta_k its second
+moment, E|zeta_k|^2 <= G^2 + 8 p Xi^2 T^2 S / n^2: `parley.common.forecast.dynamics.Descent.bound` has all its terms.
+
+*Remark 2*, what a central learner could do: one owner (N = 1) holds all n examples, and S = 1 / epsilon^2. N owners who
+each add noise of their own have S = N / epsilon^2, and N times as much of it.
 """
 
 from __future__ import annotations
@@ -38,6 +44,23 @@ Rho = Annotated[
 ]
 
 
+def theorem_2(l1_clip: float, rho: float, convexity: float, n_examples: int, epsilons: FloatArray) -> float:
+    """Return Theorem 2's bound on E f - f* as printed, 8 Xi^2 rho S / (L n^2), for owners' epsilons (N,).
+
+    It is false for the paper's own steps: see the module. With one owner it is Remark 2's.
+    """
+    return 8 * l1_clip**2 * rho / (convexity * n_examples**2) * _inverse_squares(epsilons)
+
+
+def theorem_3(n_examples: int, epsilons: FloatArray) -> float:
+    """Return what Theorem 3 as printed multiplies by its c_2, sqrt(S) / n, for owners' epsilons (N,)."""
+    return math.sqrt(_inverse_squares(epsilons)) / n_examples
+
+
+def _inverse_squares(epsilons: FloatArray) -> float:
+    return float((1 / np.square(epsilons)).sum())
+
+
 @algorithm
 class WuStronglyConvex(NoisyGradients):
     """theta <- theta - step_k (sum / n + lambda theta), for T rounds, with the corrected or the printed steps."""
@@ -57,6 +80,12 @@ class WuStronglyConvex(NoisyGradients):
             gradient = mean_gradient(reply, facts) + self.regularization * weights
             weights = weights - step * gradient
         return Model(weights)
+
+    def stated(self, facts: FederationFacts) -> str:
+        """Return what Theorem 2 says of a run, in words."""
+        most = theorem_2(self.l1_clip, self.rho or 1.0, self.regularization, facts.n_total, facts.epsilon)
+        size = f"at most {most:.3g}" if self.rho else f"at most {most:.3g} rho, by steps rho / (T² k)"
+        return f"Theorem 2: {size}; false, by those steps the model stays where it began"
 
     def steps(self, facts: FederationFacts) -> FloatArray:
         """Return the step lengths, (T,).
@@ -104,6 +133,10 @@ class WuSubgradient(NoisyGradients):
             weights = np.clip(weights - step * subgradient, -self.weight_bound, self.weight_bound)
             average = (1 - part) * average + part * weights
         return Model(average)
+
+    def stated(self, facts: FederationFacts) -> str:
+        """Return what Theorem 3 says of a run, in words."""
+        return f"Theorem 3: at most {theorem_3(facts.n_total, facts.epsilon):.3g} c₂, and nobody can compute c₂"
 
     def steps(self, facts: FederationFacts) -> FloatArray:
         """Return the steps c_1 / sqrt(k), (T,)."""

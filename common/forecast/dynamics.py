@@ -273,13 +273,12 @@ class Method(ABC):
 
     ``slope`` bounds the root mean square of an example's gradient at the minimiser. Where ``joint``, one model is
     trained on all examples, and an owner's answer weighs as much as it has examples; otherwise it is an average of the
-    owners' own. ``printed`` says that a paper prints the bound, without the dimension.
+    owners' own.
     """
 
     regularization: float
     slope: float
     joint: ClassVar[bool] = True
-    printed: bool
 
     @abstractmethod
     def linear(self, h: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -317,7 +316,6 @@ class Descent(Method):
     average: tuple[float, ...] | None = None
     diameter: float = np.inf
     tilt: float = 0.0
-    printed: bool = False
     momentum: float = 0.0
     slope_l1: float = np.inf
 
@@ -418,7 +416,6 @@ class Tilt(Method):
     regularization: float
     tilt: float = 0.0
     slope: float = 1.0  # L; of the squared loss because its mean at the minimiser is at most 1/2
-    printed: bool = False
 
     def linear(self, h: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return a reach of 1 / (h + tilt), the limit of descent, and a spread of 0."""
@@ -441,7 +438,6 @@ class Average(Method):
     inside: bool = False
     joint: ClassVar[bool] = False
     slope: float = 1.0
-    printed: bool = False
 
     def linear(self, h: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return all of a minimiser's reach; noise on it is the model's own, and noise inside goes as far as it."""

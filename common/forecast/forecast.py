@@ -21,19 +21,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from parley.common.arrays import FloatArray
 from parley.common.forecast.coalitions import CoalitionRun, Coalitions, Members
-from parley.common.forecast.dynamics import Load, Problem, Tilt
+from parley.common.forecast.dynamics import Descent, Load, Problem, Tilt
 from parley.common.forecast.excess_risk import RATE, Interval, Response, excess_of_constant, response_of
-from parley.common.forecast.forecasters import forecaster_of, in_place_of_forecast
+from parley.common.forecast.forecasters import forecaster_of, in_place_of_forecast, stated_by_paper
 from parley.common.forecast.label_figures import LabelFigure, label_figures, what_to_state
+from parley.common.forecast.tilted_risk import FAILURE, LikelyBound, TiltedRisk, squared_length
 from parley.common.forecast.weighted_classes import as_unweighted
-from parley.common.learning.losses import Logistic, Loss, Softmax, Squared
+from parley.common.learning.losses import Logistic, Loss, Softmax, Squared, loss_at_zero
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.cautions import cautions
 from parley.common.protocol.facts import FederationFacts
@@ -72,11 +73,13 @@ class Bound:
     """E|noise|^2 on the mean answer of a round, and the bound on the expected excess, None where nothing is proven.
 
     That excess is over the best on the owners' own examples, for any examples: theorems know no population. Of an
-    average of local models alone it is the mean over samples of one population.
+    average of local models alone it is the mean over samples of one population. ``stated`` is what a paper's theorem
+    says itself, in words; empty for none.
     """
 
     noise_energy: float
     excess: float | None
+    stated: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +87,14 @@ class Forecast:
     """The forecast of a run with all owners, and of the best coalition among them.
 
     ``excess`` and ``best`` are excess fitness, whose interval holds the outcome at ``rate``. ``proven`` is what can be
-    proven where all answer; ``printed``, where a paper states a bound, is what that says, which lacks the dimension.
-    ``error_lost`` is at most how much more error of classification than the least a run with all owners has,
-    ``rmse_lost`` of a regression's root mean squared error, and ``r_squared_lost`` by how much its R^2 is less than the
-    largest, as long as the excess is in its interval; None where nothing is known. ``constant`` is the excess of the
-    best model that looks at no feature, None where the study does not tell enough of its label. ``figures`` are in
-    the label's own terms, with all owners; ``unstated`` says what the study lacks for them. ``cautions`` are
-    those of the run's parameters and budgets.
+    proven where all answer; ``printed``, where a paper states a bound, has that in words, and what is proven without
+    the dimension, which it lacks. ``likely`` is for a model that is the exact minimiser of a tilted risk; None for
+    others, and with class weights. ``error_lost`` is at most how much more error of classification than the least a run
+    with all owners has, ``rmse_lost`` of a regression's root mean squared error, and ``r_squared_lost`` by how much its
+    R^2 is less than the largest, as long as the excess is in its interval; None where nothing is known. ``constant`` is
+    the excess of the best model that looks at no feature, None where the study does not tell enough of its label.
+    ``figures`` are in the label's own terms, with all owners; ``unstated`` says what the study lacks for them.
+    ``cautions`` are those of the run's parameters and budgets.
     """
 
     excess: Interval
@@ -98,6 +102,7 @@ class Forecast:
     owners: tuple[OwnerForecast, ...]
     proven: Bound
     printed: Bound | None
+    likely: LikelyBound | None = None
     error_lost: float | None = None
     rmse_lost: float | None = None
     r_squared_lost: float | None = None
@@ -158,13 +163,14 @@ def forecast(algorithm: Algorithm, facts: FederationFacts, *, has_threshold: boo
     coalitions, everyone = Coalitions(forecaster, facts), CoalitionRun.of(forecaster, facts)
     members = coalitions.best()
     excess, best = everyone.outcome, coalitions.run(members).outcome
-    problem = everyone.problem
+    problem, stated = everyone.problem, stated_by_paper(like, facts)
     return Forecast(
         excess=excess,
         best=best,
         owners=tuple(_owners(coalitions, best.estimate, members, everyone.method.regularization)),
         proven=_bound(everyone, problem),
-        printed=_bound(everyone, Problem(1, facts.loss)) if everyone.method.printed else None,
+        printed=replace(_bound(everyone, Problem(1, facts.loss)), stated=stated) if stated else None,
+        likely=None if is_weighted else _likely(everyone),
         error_lost=None if is_weighted else _error_lost(facts.loss, excess.high),
         rmse_lost=math.sqrt(2 * excess.high) if isinstance(facts.loss, Squared) else None,
         r_squared_lost=excess.high / problem.constant.loss
@@ -235,3 +241,19 @@ def _bound(run: CoalitionRun, problem: Problem) -> Bound:
     load = run.load(len(run.weights), -1)
     excess = run.method.bound(problem, load)
     return Bound(problem.n_weights * (load.fresh + load.once), excess if math.isfinite(excess) else None)
+
+
+def _likely(run: CoalitionRun) -> LikelyBound | None:
+    """Return the bound of a model that minimises a tilted risk if all parties answer; None for another model.
+
+    The loss is to be the one that the theorem names: of one score, with bounded slopes that are not clipped.
+    """
+    method, loss, once = run.method, run.facts.loss, run.load(len(run.weights), -1).once
+    if not isinstance(method, Tilt | Descent) or once == 0 or loss.outputs > 1:
+        return None
+    if not (loss.lipschitz <= method.slope and math.isfinite(loss.smoothness)):
+        return None
+    n = run.facts.n_total
+    risk = TiltedRisk(n, method.regularization, loss.smoothness, method.tilt, loss_at_zero(loss))
+    t = squared_length(run.facts.n_features, n * math.sqrt(once))
+    return LikelyBound(1 - FAILURE, risk.sharper(t), None if method.tilt else risk.theorem51(t), risk.at_zero)

@@ -18,6 +18,7 @@ from parley.common.algorithms import REGISTRY
 from parley.common.errors import InvalidInputError
 from parley.common.forecast.dynamics import Answers, Average, Descent, Forecaster, Method, Tilt
 from parley.common.privacy import calibration
+from parley.common.privacy.mechanisms.objective import FOR_THE_SOLVER
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts, OwnFacts
 from parley.common.registry import Registry
@@ -51,6 +52,12 @@ def in_place_of_forecast(algorithm: Algorithm, facts: FederationFacts) -> str | 
     return entry.words(algorithm, facts) if isinstance(entry, Expectation) else None
 
 
+def stated_by_paper(algorithm: Algorithm, facts: FederationFacts) -> str:
+    """Return what the theorem of an algorithm's paper says of a run, in words; empty for none."""
+    entry = _entry_of(algorithm)
+    return entry.stated(algorithm, facts) if isinstance(entry, ForecasterEntry) else ""
+
+
 def _entry_of(algorithm: Algorithm) -> ForecasterEntry | NoForecaster | Expectation | None:
     """Return the entry of any name that the algorithm's type is registered by."""
     kind = type(algorithm)
@@ -62,13 +69,15 @@ def _entry_of(algorithm: Algorithm) -> ForecasterEntry | NoForecaster | Expectat
 class ForecasterEntry:
     """The dynamics and the answers of an algorithm; see `Forecaster`.
 
-    ``unless`` says, in words, why an algorithm with certain parameters has no forecast.
+    ``unless`` says, in words, why an algorithm with certain parameters has no forecast; ``stated`` what its paper's
+    theorem says of a run, empty for none.
     """
 
     dynamics: Callable[[Any, FederationFacts], Method]
     answers: Callable[[Any, OwnFacts], Answers]
     coupled: bool = False
     unless: Callable[[Any], str | None] = lambda _algorithm: None
+    stated: Callable[[Any, FederationFacts], str] = lambda _algorithm, _facts: ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +155,6 @@ def _wu_strongly_convex(algorithm: WuStronglyConvex, facts: FederationFacts) -> 
         steps,
         algorithm.regularization,
         algorithm.clip_norm,
-        printed=algorithm.calibration == "paper",
         slope_l1=algorithm.l1_clip,
     )
 
@@ -161,7 +169,6 @@ def _wu_subgradient(algorithm: WuSubgradient, facts: FederationFacts) -> Descent
         algorithm.clip_norm,
         tuple((parts * remaining).tolist()),
         diameter=2 * algorithm.weight_bound * math.sqrt(facts.n_features),
-        printed=algorithm.calibration == "paper",
         slope_l1=algorithm.l1_clip,
     )
 
@@ -170,6 +177,10 @@ def _wu_answers(algorithm: WuStronglyConvex | WuSubgradient, facts: OwnFacts) ->
     if algorithm.calibration == "paper":
         return Answers.drawn_each_round(2 * algorithm.scale(facts) ** 2)
     return Answers.drawn_each_round(algorithm.sigma(facts) ** 2 * facts.share)
+
+
+def _wu_stated(algorithm: WuStronglyConvex | WuSubgradient, facts: FederationFacts) -> str:
+    return algorithm.stated(facts) if algorithm.calibration == "paper" else ""
 
 
 def _average(algorithm: AverageMethod, facts: FederationFacts) -> Average:
@@ -215,15 +226,20 @@ def _gop(algorithm: Gop, facts: FederationFacts) -> Tilt:
 def _gop_answers(algorithm: Gop, facts: OwnFacts) -> Answers:
     """Return the noise of the tilt, which the curator draws once."""
     (_, epsilon_tilde), (_, delta) = _gop_slack(algorithm, facts), facts.strictest
-    sigma = calibration.tilt_sigma(facts.n_features, epsilon_tilde, delta, facts.loss.lipschitz, algorithm.calibration)
+    terms = epsilon_tilde, (1 - FOR_THE_SOLVER) * delta, facts.loss.lipschitz, algorithm.calibration
+    sigma = calibration.tilt_sigma(facts.n_features, *terms)
     return Answers.drawn_once(float(np.square(sigma)))
 
 
 def _gop_slack(algorithm: Gop, facts: OwnFacts) -> tuple[float, float]:
-    """Return ``(Delta, epsilon~)`` of the mechanism."""
+    """Return ``(Delta, epsilon~)`` of the mechanism, which keeps a part for the noise that hides the solver's error."""
     epsilon, _ = facts.strictest
     return calibration.slack(
-        epsilon, algorithm.regularization, facts.n_total, facts.loss.smoothness, algorithm.calibration
+        (1 - FOR_THE_SOLVER) * epsilon,
+        algorithm.regularization,
+        facts.n_total,
+        facts.loss.smoothness,
+        algorithm.calibration,
     )
 
 
@@ -269,8 +285,8 @@ FORECASTERS: Registry[ForecasterEntry | NoForecaster | Expectation] = Registry(
     "forecaster",
     dp_gd=ForecasterEntry(_dp_gd, _dp_gd_answers),
     psgd=ForecasterEntry(_psgd, _psgd_answers, coupled=True),
-    wu_strongly_convex=ForecasterEntry(_wu_strongly_convex, _wu_answers),
-    wu_subgradient=ForecasterEntry(_wu_subgradient, _wu_answers),
+    wu_strongly_convex=ForecasterEntry(_wu_strongly_convex, _wu_answers, stated=_wu_stated),
+    wu_subgradient=ForecasterEntry(_wu_subgradient, _wu_answers, stated=_wu_stated),
     average=ForecasterEntry(_average, _average_answers, unless=_several_mechanisms),
     local_average=ForecasterEntry(_average, _average_answers),
     gop=ForecasterEntry(_gop, _gop_answers, coupled=True),

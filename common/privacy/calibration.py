@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from scipy.special import chdtri, log_ndtr, ndtri_exp
+from scipy.special import chdtrc, chdtri, log_ndtr, ndtri_exp
 
 from parley.common.arrays import FloatArray
 from parley.common.errors import InvalidInputError, check_not_negative
@@ -73,6 +73,19 @@ def sigma_star(d: int, epsilon: float, delta: float, lipschitz: float = 1.0) -> 
         raise InvalidInputError(f"the number of features must be positive, not {d}")
     q = float(chdtri(d, delta))
     return lipschitz * (math.sqrt(q) + math.sqrt(q + 2 * epsilon)) / epsilon
+
+
+def delta_of_sigma(d: int, epsilon: float, sigma: float, lipschitz: float = 1.0) -> float:
+    """Return the delta that Procedure 3's condition gives a tilt of deviation ``sigma``: `sigma_star` turned round.
+
+    It is Pr(U > ((sigma^2 eps - 2 L^2) / (2 L sigma))^2), U having the law chi^2_d; 1 where nothing is left of epsilon,
+    or sigma^2 eps is at most 2 L^2.
+
+    >>> round(delta_of_sigma(10, 0.1, sigma_star(10, 0.1, 0.05)), 4)
+    0.05
+    """
+    root = (sigma**2 * epsilon - 2 * lipschitz**2) / (2 * lipschitz * sigma)
+    return float(chdtrc(d, root**2)) if epsilon > 0 and root > 0 else 1.0
 
 
 def tilt_sigma(d: int, epsilon_tilde: float, delta: float, lipschitz: float, calibration: SlackCalibration) -> float:

@@ -13,6 +13,7 @@ from parley.common.forecast.excess_risk import Interval
 if TYPE_CHECKING:
     from parley.common.forecast.forecast import Bound, Forecast
     from parley.common.forecast.label_figures import LabelFigure
+    from parley.common.forecast.tilted_risk import LikelyBound
     from parley.common.runs.pricing import RunCosts
     from parley.learner.storage.timing import RoundTime
 
@@ -47,11 +48,38 @@ class BoundView(BaseModel):
             "population; null if nothing is proven"
         ),
     ]
+    stated: Annotated[str, Field(description="what the paper's theorem says as printed, in words; empty for none")] = ""
 
     @classmethod
     def of(cls, bound: Bound) -> Self:
         """Return the view of a bound."""
-        return cls(noise_energy=bound.noise_energy, excess=bound.excess)
+        return cls(noise_energy=bound.noise_energy, excess=bound.excess, stated=bound.stated)
+
+
+class LikelyView(BaseModel):
+    """What the exact minimiser of a risk that is tilted once costs: Rajkumar & Agarwal 2012, Theorem 5.1."""
+
+    chance: Annotated[float, Field(description="with which this holds, over the noise that is drawn once")]
+    excess: Annotated[
+        Figure,
+        Field(
+            description="by how much the regularised fitness on the owners' own examples, for any examples, surely "
+            "exceeds the best on those at most, if the model is the exact minimiser"
+        ),
+    ]
+    printed: Annotated[
+        Figure,
+        Field(description="the same as the theorem prints it; null where computeSlack adds regularization"),
+    ]
+    at_zero: Annotated[
+        Figure,
+        Field(description="what weights of zero exceed the best by at most: an excess that is larger says nothing"),
+    ]
+
+    @classmethod
+    def of(cls, bound: LikelyBound) -> Self:
+        """Return the view of a bound."""
+        return cls(**asdict(bound))
 
 
 class OwnerView(BaseModel):
@@ -212,8 +240,16 @@ class OutcomeView(BaseModel):
     left_out: Annotated[tuple[str, ...], Field(description="the owners who would make the model worse")]
     proven: Annotated[BoundView, Field(description="what can be proven of a run with all owners")]
     printed: Annotated[
-        BoundView | None, Field(description="what the algorithm's paper prints, without the dimension; null for none")
+        BoundView | None,
+        Field(
+            description="what the algorithm's paper prints, and the proven bound without the dimension, which that "
+            "lacks; null for none"
+        ),
     ]
+    likely: Annotated[
+        LikelyView | None,
+        Field(description="for a model that minimises a tilted risk, without class weights; null for any other"),
+    ] = None
     assumptions: tuple[str, ...]
 
     @classmethod
@@ -234,6 +270,7 @@ class OutcomeView(BaseModel):
             left_out=tuple(owner.name for owner in answer.owners if not owner.recommended),
             proven=BoundView.of(answer.proven),
             printed=answer.printed and BoundView.of(answer.printed),
+            likely=answer.likely and LikelyView.of(answer.likely),
             assumptions=answer.assumptions,
         )
 

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 from scripts.figures.__main__ import main as redraw
 
-FIGURE = "rajkumar_fig1"
+FIGURE = "rajkumar_fig1_shares"
 REPEAT = 3
 GOAL = 1.7
 

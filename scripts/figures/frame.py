@@ -29,7 +29,10 @@ import numpy as np
 from parley.common.arrays import FloatArray
 from scripts.figures.point import Point
 
-PAPERS = ("rajkumar", "rajkumar_splits", "wu", "wu_joining", "hamm", "xie", "jain", "jain_simplex", "jain_leader")
+PAPERS = (
+    "rajkumar", "rajkumar_theorem51", "wu", "wu_joining", "wu_theorems", "hamm", "xie", "jain", "jain_simplex",
+    "jain_leader",
+)  # fmt: skip
 TWO_ERRORS = 2.0
 """Error bars reach two standard errors of the mean either way, about 95 %."""
 Table = TypeVar("Table")

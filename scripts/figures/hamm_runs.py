@@ -15,12 +15,12 @@ from functools import cached_property
 import numpy as np
 
 from parley.common.algorithms.baselines import Local, Pooled
-from parley.common.algorithms.ensemble import Ensemble, EnsembleSoft, EnsembleVote
+from parley.common.algorithms.ensemble import Ensemble, EnsembleSoft, EnsembleVote, train
 from parley.common.algorithms.parameter_average import ParameterAverage
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.classes import decode_classes
-from parley.common.encoding.fixed_point import UNIT, from_wire, to_integers
+from parley.common.encoding.fixed_point import UNIT, from_wire
 from parley.common.learning.erm import TOLERANCE, Doubtful, minimise
 from parley.common.learning.losses import Logistic
 from parley.common.learning.metrics import accuracy
@@ -33,16 +33,19 @@ from parley.common.privacy.noise import Noise, NoNoise, SeededNoise
 from parley.common.protocol.driver import MemoryLog, drive
 from parley.common.protocol.facts import FederationFacts, OwnFacts
 from parley.common.protocol.messages import Query, Reply
-from parley.common.protocol.simulation import Simulation, simulate
+from parley.common.protocol.simulation import simulate
 from scripts.figures.hamm_data import DRAWS, Split
 
 LAMBDA = 1e-4
 DELTA = 1e-5
+CHANCE = 0.05
+"""The chance with which each part of Theorem 4 may fail, its delta_p and delta_s."""
 RISKY_LAMBDA = 0.01
 PREDICTIONS = 1_000
 """How many answers one by one are to be had of a budget."""
-_POOLED = 50_000
-_MEMBERS = 300
+_MEMBERS, _TESTED = 300, 20_000
+_ROWS = 1_000
+"""How many rows 20,000 parties vote on at a time: 160 MB."""
 _BLOCK = 2**22
 Asked = Ensemble | ParameterAverage
 
@@ -115,6 +118,7 @@ class Trial:
 
     split: Split
     _prepared: dict[ParameterAverage, IntArray] = field(default_factory=dict)
+    _exact: dict[Ensemble, FloatArray] = field(default_factory=dict)
 
     def facts(self, epsilon: float) -> FederationFacts:
         """What all agree on: a secure sum among all parties, public rows, delta = 1e-5 where there is one."""
@@ -132,18 +136,32 @@ class Trial:
         else:
             rows = np.arange(algorithm.n_asked(facts)) * len(self.split.public) // algorithm.n_asked(facts)
             total = self.votes[0][rows].reshape(-1)
+            if not (algorithm.hides_votes or isinstance(noise, NoNoise)):
+                return Model(self.exact(algorithm) + self.noise_on_model(algorithm, facts, noise))
         return asyncio.run(drive(algorithm.program(facts), Kept(algorithm, facts, total, noise), "figure", MemoryLog()))
+
+    def exact(self, algorithm: Ensemble) -> FloatArray:
+        """Return the weights of an ensemble without noise on the votes or on the model, fitted once."""
+        if algorithm not in self._exact:
+            self._exact[algorithm] = self.run(algorithm, 1.0, NoNoise()).weights
+        return self._exact[algorithm]
+
+    def noise_on_model(self, algorithm: Ensemble, facts: FederationFacts, noise: Noise) -> FloatArray:
+        """Draw the noise on an ensemble's weights, as its program adds it."""
+        kept = Kept(algorithm, facts, np.zeros(0, np.int64), noise)
+        return algorithm.noise_of(asyncio.run(kept.answer("figure", Query(2, "noise", np.zeros(0)))), facts)
 
     @cached_property
     def votes(self) -> tuple[IntArray, IntArray]:
         """The votes on public rows and on the first test rows, in integers of 2^-32; of two classes the second's."""
         tests = self.split.test.X[:PREDICTIONS]
-        rows = np.concatenate([self.split.public, tests])
-        algorithm = EnsembleVote(calibration="paper", local_regularization=LAMBDA, auxiliary_rows=len(rows))
-        facts = replace(self.facts(1.0), public=rows, public_shape=rows.shape)
-        simulation = Simulation.of(algorithm, self.split.parties, facts, NoNoise())
-        reply = asyncio.run(simulation.answer("figure", Query(1, "votes", rows)))
-        votes = to_integers(reply.value).reshape(len(rows), -1)
+        rows, facts = np.concatenate([self.split.public, tests]), self.facts(1.0).everyone
+        voters, algorithm = train(self.split.parties, facts, LAMBDA), EnsembleVote(calibration="paper")
+        parts = [
+            algorithm.tally(voters.votes(block), block, facts).sum(axis=0).reshape(len(block), -1)
+            for block in np.array_split(rows, math.ceil(len(rows) / _ROWS))
+        ]
+        votes = np.concatenate(parts)
         return votes[: len(self.split.public)], votes[len(self.split.public) :]
 
     def prepared(self, algorithm: ParameterAverage) -> IntArray:
@@ -163,17 +181,16 @@ class Trial:
         return accuracy(model, self.split.test)
 
     def batch(self) -> float:
-        """The accuracy of what all rows, pooled, teach; of more than 50,000 rows the first, which teach as much."""
-        pooled = self.split.parties.pooled()
-        some = Shard.adopt(pooled.X[:_POOLED].copy(), pooled.y[:_POOLED].copy())
+        """The accuracy of what all parties' rows, pooled, teach."""
+        pooled = Shard.stack([self.split.parties.pooled()])
         facts = FederationFacts.uniform(
-            some.n_examples.reshape(1), epsilon=1, delta=DELTA, n_features=some.n_features, loss=self.split.loss
+            pooled.n_examples, epsilon=1, delta=DELTA, n_features=pooled.n_features, loss=self.split.loss
         )
-        return self.worth(simulate(Pooled(LAMBDA), Shard.stack([some]), facts, NoNoise()))
+        return self.worth(simulate(Pooled(LAMBDA), pooled, facts, NoNoise()))
 
     def individual(self) -> float:
-        """The mean accuracy of what parties teach themselves, of the first 300 of them."""
-        return self.worth(Model(self.members[:_MEMBERS], "members"))
+        """The mean accuracy of what the first 300 parties teach themselves, on the first 20,000 test rows."""
+        return accuracy(Model(self.members[:_MEMBERS], "members"), self.split.test.view(slice(_TESTED)))
 
     def released(self, epsilon: float, noise: Noise) -> float:
         """The accuracy of the majority of all parties' classifiers, each released with tight noise of its own."""
@@ -267,8 +284,7 @@ def excess_risks(
     """Epsilon, M, how much more the risk of the published soft labels is with noise, and a bound on that at 95 %.
 
     The noise b has |b| <= d log(d / .05) 2 / (lambda M epsilon) with that probability, and the risk curves by at most
-    c + lambda, so it rises by at most (c + lambda) |b|^2 / 2. In Theorem 4, of expected risks, this is the term for
-    noise, in M^-2 epsilon^-2, up to its constant.
+    c + lambda, so it rises by at most (c + lambda) |b|^2 / 2: half of Theorem 4's term for noise.
     """
     for m in parties:
         trial = Trial(replace(split, parties=next(split.parties.parties(m))[1]))
@@ -277,11 +293,32 @@ def excess_risks(
         least = _risk(trial.run(algorithm, 1.0, NoNoise()), split, part)
         d = split.parties.n_features
         for epsilon in epsilons:
-            bound = 2 * (d * math.log(d / 0.05) / (RISKY_LAMBDA * m * epsilon)) ** 2
+            bound = noise_term(d, m, epsilon, RISKY_LAMBDA, split.loss.smoothness) / 2
             for i in range(repeat):
                 noisy = trial.run(algorithm, epsilon, SeededNoise([number, m, round(100 * epsilon), i]))
                 excess = _risk(noisy, split, part) - least
-                yield epsilon, m, excess, bound * (split.loss.smoothness + RISKY_LAMBDA)
+                yield epsilon, m, excess, bound
+
+
+def noise_term(features: int, parties: int, epsilon: float, regularization: float, smoothness: float = 0.25) -> float:
+    """Theorem 4's term for noise, 4 d^2 (c + lambda) log^2(d / delta_p) / (lambda M epsilon)^2, at delta_p = .05.
+
+    c bounds the second derivative of the loss: 1/4 for the logistic.
+
+    >>> round(noise_term(300, 1000, 10.0, 1e-4), -5)
+    6800000.0
+    """
+    longest = 2 * features * math.log(features / CHANCE) / (regularization * parties * epsilon)
+    return (smoothness + regularization) * longest**2
+
+
+def sampling_term(rows: int, regularization: float) -> float:
+    """Theorem 4's term for N public rows, 16 (32 + log(1 / delta_s)) / (lambda N), at delta_s = .05.
+
+    >>> round(sampling_term(1000, 1e-4))
+    5599
+    """
+    return 16 * (32 + math.log(1 / CHANCE)) / (regularization * rows)
 
 
 def _risk(model: Model, split: Split, part: FloatArray) -> float:

@@ -77,14 +77,6 @@ class Panels:
         """Read the outcomes from what `simulated` returned."""
         return cls({place: Outcome.of(document) for place, document in results.items()})
 
-    def outcome(self, line: str, **settings: object) -> Outcome:
-        """Return the outcome of a line at these settings."""
-        return next(
-            outcome
-            for place, outcome in self.outcomes.items()
-            if place.line == line and all(getattr(outcome.settings, name) == value for name, value in settings.items())
-        )
-
 
 def sweep(simulations: Mapping[Place, SimulationSettings], most: int | None = None, data: Sequence[str] = ()) -> Sweep:
     """Simulations, each repeated at most so often, that read these folders of ``$PARLEY_DATA``."""

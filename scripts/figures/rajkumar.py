@@ -1,18 +1,18 @@
-"""The sweep and the claims of Rajkumar & Agarwal's two figures, which differ in their data alone.
+"""The figures of Rajkumar & Agarwal, on the splits of their paper, and their claims of accuracy.
 
 "A Differentially Private Stochastic Gradient Descent Algorithm for Multiparty Classification", AISTATS 2012 (PMLR
-22:933-941). What its abstract claims of them: the averaging of local classifiers (LA; Pathak, Rane & Raj 2010) "is
-sensitive to the number of parties and the relative fractions of data owned by the different parties"; the guarantees of
-PSGD "do not depend on the number of parties or the relative sizes of the individual data sets".
+22:933-941). `scripts.figures.rajkumar_theorem51` has what its section 5 proves.
 
-The sweep is ours; `scripts.figures.rajkumar_splits` has the paper's splits. K = 5, 10, 15 parties; the k-th of K owns
-a share proportional to k^skew, from even (0) to steeper than 1 : 2 : ... : K (1.5); epsilon = .1, .2; delta = .05. All
-parties add their noise in shares, as under secure sum.
+Five parties of given shares, which are even, uneven, and such that one has a hundredth of the data; and 5, 10 and 15
+parties whose shares are uniform on the simplex, drawn again in each repetition. All parties add their noise in shares,
+as under a secure sum. The simulated points lie in the interior of the ball, under a law that is ours (uniform); the
+cancer data are tested on in five folds, so N = 455. Repetitions in the folds of one order share examples: the standard
+errors take them for independent.
 
-What comes out: LA's noise goes as 1 / (K n_min). With even shares K n_min = N for all K, and more parties do LA no
-harm; with uneven ones K n_min falls as K grows, so skew costs LA the more, the more parties there are. That is tested
-at a mild skew, because a steep one takes LA down to chance for all K. PSGD's answers add up to the same sum however
-the data is dealt, so it is flat in skew to the last bit.
+What comes out: the noise of LA (the average of local classifiers; Pathak, Rane & Raj 2010) goes as 1 / (K n_min). With
+even shares K n_min = N for all K, and LA does better than PSGD on the simulated data. Shares uniform on the simplex are
+so uneven (the least of five is .04 on average) that they take LA near chance for all K, where it can fall little
+further. PSGD's answers add up to the same sum however the data is dealt, so it is the same for all shares.
 
 The paper's three methods (GOP and PSGD as published, LA) share one regularisation, near the best for each of them; the
 tight lines have theirs chosen from public facts. Promises differ: GOP's curator sees all raw data; PSGD's claim covers
@@ -21,22 +21,24 @@ the final model alone; dp_gd's covers all that the learner sees. The CSV has bot
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from parley.learner.experiments.simulation import SimulationSettings
-from scripts.figures.frame import Figure, Line, Paper, Verdict, errors
-from scripts.figures.panels import Panels, Place, draw, fall, sweep, write
+from scripts.figures.frame import Figure, Line, Paper, Ruling, Verdict, errors
+from scripts.figures.panels import Outcome, Panels, Place, draw, fall, sweep, write
 
 PAPER = Paper("rajkumar", "Rajkumar & Agarwal, AISTATS 2012: private stochastic gradient descent among several parties")
 
 PARTIES = (5, 10, 15)
-SKEWS = (0.0, 0.5, 1.0, 1.5)
 EPSILONS = (0.1, 0.2)
 DELTA = 0.05
+REGULARIZATION = 0.1
+FOLDS = 5
 REPEAT, REPEAT_LOCAL_AVERAGE, QUICK_REPEAT = 100, 400, 10
-MILD = 0.5
 EQUAL = 0.05
 """Mean accuracies that differ by less pass as equal; their standard errors are up to .02."""
 SURE = 2.0
@@ -50,7 +52,7 @@ LINES = {
     "psgd": Line("PSGD as published (no curator)", "#009E73", "^"),
     "local_average": Line("LA as published", "#D55E00", "v"),
 }
-_PAPER = {"regularization": 0.1}
+_PAPER = {"regularization": REGULARIZATION}
 _ALGORITHMS: dict[str, tuple[str, dict[str, Any]]] = {
     "pooled": ("pooled", {}),
     "gop_tight": ("gop", {"calibration": "tight"}),
@@ -61,93 +63,137 @@ _ALGORITHMS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def simulations(data: str) -> dict[Place, SimulationSettings]:
-    """A panel for each epsilon (row) and number of parties (column), a line for each method."""
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """How many parties have which shares at each x, and what the shares at each x are called."""
+
+    name: str
+    title: str
+    x_label: str
+    splits: Mapping[int, tuple[int, tuple[float, ...] | Literal["random"]]]
+    names: tuple[str, ...]
+
+
+SHARES = ((0.2, 0.2, 0.2, 0.2, 0.2), (0.1, 0.2, 0.2, 0.25, 0.25), (0.01, 0.29, 0.2, 0.25, 0.25))
+GIVEN = Deal(
+    "shares",
+    "K = 5",
+    "split: 1 is even, 2 from .1 to .25, 3 from .01 to .29",
+    {place: (len(shares), shares) for place, shares in enumerate(SHARES, start=1)},
+    ("K = 5, even shares", "K = 5, shares of .1 to .25", "K = 5, shares of .01 to .29"),
+)
+RANDOM = Deal(
+    "simplex",
+    "shares uniform on the simplex",
+    "number of parties K",
+    {parties: (parties, "random") for parties in PARTIES},
+    tuple(f"K = {parties}, shares uniform on the simplex" for parties in PARTIES),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """A data set of the paper: the number of its figure, what it is called, and how it is simulated."""
+
+    number: int
+    name: str
+    data: str
+    folds: int | None = None
+    ours: str = ""
+
+
+BALL = Examples(1, "simulated", "simulated-ball", ours="uniform in the ball")
+CANCER = Examples(2, "breast cancer", "wdbc", FOLDS)
+
+
+def place(deal: Deal, epsilon: float, line: str, x: int) -> Place:
+    """Return the place at which a line's point is drawn."""
+    return Place(deal.title, f"ε = {epsilon:g}", line, x)
+
+
+def simulations(examples: Examples, deal: Deal) -> dict[Place, SimulationSettings]:
+    """A panel for each epsilon, a line for each method."""
     return {
-        Place(f"ε = {epsilon:g}", f"K = {parties}", line, skew): settings_of(data, line, parties, skew, epsilon)
+        place(deal, epsilon, line, x): SimulationSettings(
+            examples.data, algorithm=algorithm, parameters=parameters, parties=parties, shares=shares, epsilon=epsilon,
+            delta=DELTA, repeat=REPEAT_LOCAL_AVERAGE if line == "local_average" else REPEAT, seed=12,
+            folds=examples.folds,
+        )
         for epsilon in EPSILONS
-        for parties in PARTIES
-        for line in LINES
-        for skew in SKEWS
-    }
+        for line, (algorithm, parameters) in _ALGORITHMS.items()
+        for x, (parties, shares) in deal.splits.items()
+    }  # fmt: skip
 
 
-def grid(name: str, data: str, title: str) -> Figure[Panels]:
-    """Return a figure of accuracy by skew."""
-    every, x_label = simulations(data), "skew (party k owns a share $\\propto k^{\\mathrm{skew}}$)"
+def figure(title: str, examples: Examples, deal: Deal) -> Figure[Panels]:
+    """Return a figure of accuracy by split."""
+    every = simulations(examples, deal)
     return Figure(
-        PAPER, name, title, sweep(every), sweep(every, QUICK_REPEAT), Panels.of, write, partial(draw, LINES, x_label),
-        judge,
+        PAPER, f"rajkumar_fig{examples.number}_{deal.name}", title, sweep(every), sweep(every, QUICK_REPEAT),
+        Panels.of, write, partial(draw, LINES, deal.x_label), partial(judge, examples, deal),
     )  # fmt: skip
 
 
-def settings_of(data: str, line: str, parties: int, skew: float, epsilon: float) -> SimulationSettings:
-    """Return the settings of the simulation for a line at a point."""
-    algorithm, parameters = _ALGORITHMS[line]
-    return SimulationSettings(
-        data, algorithm=algorithm, parameters=parameters, parties=parties, skew=skew, epsilon=epsilon, delta=DELTA,
-        repeat=REPEAT_LOCAL_AVERAGE if line == "local_average" else REPEAT, seed=12,
-    )  # fmt: skip
+# ── claims ───────────────────────────────────────────────────────────────────
+
+_Outcomes = Callable[[float, str, int], Outcome]
 
 
-def judge(panels: Panels) -> Iterator[Verdict]:
-    """The paper's claims, and ours of the tight noise, at each epsilon."""
+def judge(examples: Examples, deal: Deal, panels: Panels) -> Iterator[Verdict]:
+    """The paper's claims of a data set, and ours of the tight noise."""
+
+    def outcome(epsilon: float, line: str, x: int) -> Outcome:
+        return panels.outcomes[place(deal, epsilon, line, x)]
+
+    every = f"{examples.name}, {deal.title}"
+    yield from _sensitive(examples, deal, outcome)
+    means = {epsilon: [outcome(epsilon, "psgd", x).mean for x in deal.splits] for epsilon in EPSILONS}
+    ranges = _each(lambda epsilon: f"{min(means[epsilon]):.3f} to {max(means[epsilon]):.3f}")
+    flat = all(max(one) - min(one) < EQUAL for one in means.values())
+    yield Verdict("rajkumar.psgd-flat", every, Ruling.of(flat), ranges, examples.ours)
+    behind = {
+        epsilon: max(outcome(epsilon, "gop", x).mean - outcome(epsilon, "psgd", x).mean for x in deal.splits)
+        for epsilon in EPSILONS
+    }
+    words = _each(lambda epsilon: f"GOP at most {behind[epsilon]:.3f} better")
+    yield Verdict("rajkumar.psgd-gop", every, Ruling.of(max(behind.values()) < EQUAL), words, examples.ours)
+    yield from _better_than_average(examples, deal, outcome)
+    if deal is GIVEN:
+        gains = {e: fall(outcome(e, "dp_gd", 1), outcome(e, "psgd", 1)) for e in EPSILONS}
+        words = _each(lambda e: f"dp_gd {outcome(e, 'dp_gd', 1).mean:.3f}, PSGD {outcome(e, 'psgd', 1).mean:.3f}")
+        sure = all(errors(gain) > SURE for gain in gains.values())
+        yield Verdict("rajkumar.tight", f"{examples.name}, {deal.names[0]}", Ruling.of(sure), words)
+
+
+def _sensitive(examples: Examples, deal: Deal, outcome: _Outcomes) -> Iterator[Verdict]:
+    """LA falls from even shares to uneven ones, and from few parties to many."""
+    claim, xs = "rajkumar.la-shares" if deal is GIVEN else "rajkumar.la-parties", list(deal.splits)
     for epsilon in EPSILONS:
-        yield from judge_at(panels, epsilon)
+        first, last = (outcome(epsilon, "local_average", x) for x in (xs[0], xs[-1]))
+        certainty = errors(fall(first, last))
+        evidence = f"{first.mean:.3f} → {last.mean:.3f}, {certainty:.1f} standard errors"
+        yield Verdict(
+            claim, f"{examples.name}, ε = {epsilon:g}", Ruling.of(certainty > SURE), evidence, examples.ours
+        )  # fmt: skip
 
 
-def judge_at(panels: Panels, epsilon: float) -> Iterator[Verdict]:
-    """Judge the claims at one epsilon."""
-    for parties in PARTIES:
-        yield _suffers_from_skew(panels, epsilon, parties)
-    yield _suffers_from_parties(panels, epsilon)
-    yield _flat(panels, epsilon)
-    yield _like_gop(panels, epsilon)
-    yield _tight(panels, epsilon)
+def _better_than_average(examples: Examples, deal: Deal, outcome: _Outcomes) -> Iterator[Verdict]:
+    """PSGD is surely better than LA, at each split and both epsilons."""
+    for x, name in zip(deal.splits, deal.names, strict=True):
+        pairs = {epsilon: (outcome(epsilon, "psgd", x), outcome(epsilon, "local_average", x)) for epsilon in EPSILONS}
+        better = all(
+            psgd.mean - la.mean > SURE * math.hypot(psgd.standard_error, la.standard_error)
+            for psgd, la in pairs.values()
+        )
+        words = _each(lambda epsilon, pairs=pairs: "PSGD {:.3f}, LA {:.3f}".format(*(o.mean for o in pairs[epsilon])))  # type: ignore[misc]
+        yield Verdict("rajkumar.psgd-la", f"{examples.name}, {name}", Ruling.of(better), words, examples.ours)
 
 
-def _suffers_from_skew(panels: Panels, epsilon: float, parties: int) -> Verdict:
-    """LA falls from even shares to 1 : 2 : ... : K."""
-    even, skewed = (panels.outcome("local_average", epsilon=epsilon, parties=parties, skew=skew) for skew in (0.0, 1.0))
-    certainty = errors(fall(even, skewed))
-    evidence = f"{even.mean:.3f} → {skewed.mean:.3f}, {certainty:.1f} standard errors"
-    return Verdict(f"ε = {epsilon:g}: LA falls with skew at K = {parties}", certainty > SURE, evidence)
-
-
-def _suffers_from_parties(panels: Panels, epsilon: float) -> Verdict:
-    """A mild skew costs LA more with 15 parties than with 5."""
-    few, many = (
-        fall(*(panels.outcome("local_average", epsilon=epsilon, parties=parties, skew=skew) for skew in (0.0, MILD)))
-        for parties in (PARTIES[0], PARTIES[-1])
-    )
-    certainty = errors(many - few)
-    evidence = f"skew {MILD:g} costs {few.mean():.3f} → {many.mean():.3f}, {certainty:.1f} standard errors"
-    return Verdict(f"ε = {epsilon:g}: skew costs LA more as K grows from 5 to 15", certainty > SURE, evidence)
-
-
-def _flat(panels: Panels, epsilon: float) -> Verdict:
-    """Judge whether PSGD's mean accuracy is the same everywhere."""
-    means = [panels.outcome("psgd", epsilon=epsilon, parties=k, skew=s).mean for k in PARTIES for s in SKEWS]
-    evidence = f"{min(means):.3f} to {max(means):.3f}"
-    return Verdict(f"ε = {epsilon:g}: PSGD is flat in K and skew", max(means) - min(means) < EQUAL, evidence)
-
-
-def _like_gop(panels: Panels, epsilon: float) -> Verdict:
-    """Judge whether PSGD's mean accuracy equals that of GOP."""
-    psgd, gop = (panels.outcome(line, epsilon=epsilon, parties=10, skew=0.0).mean for line in ("psgd", "gop"))
-    evidence = f"PSGD {psgd:.3f}, GOP {gop:.3f}"
-    return Verdict(f"ε = {epsilon:g}: PSGD does as well as GOP, without a curator", gop - psgd < EQUAL, evidence)
-
-
-def _tight(panels: Panels, epsilon: float) -> Verdict:
-    """Judge whether dp_gd is far above PSGD."""
-    tight, paper = (panels.outcome(line, epsilon=epsilon, parties=10, skew=0.0) for line in ("dp_gd", "psgd"))
-    evidence = f"dp_gd {tight.mean:.3f}, PSGD {paper.mean:.3f}"
-    claim = f"ε = {epsilon:g}: dp_gd beats PSGD and covers the whole transcript"
-    return Verdict(claim, errors(fall(tight, paper)) > SURE, evidence)
+def _each(words: Callable[[float], str]) -> str:
+    return "; ".join(f"ε = {epsilon:g}: {words(epsilon)}" for epsilon in EPSILONS)
 
 
 FIGURES = (
-    grid("rajkumar_fig1", "simulated", "Simulated data, N = 1,000, d = 10, δ = 0.05"),
-    grid("rajkumar_fig2", "wdbc", "Breast cancer (Wisconsin diagnostic), N = 427, d = 31, δ = 0.05"),
+    *(figure("Simulated data in the ball, N = 1,000, d = 10, δ = 0.05", BALL, deal) for deal in (GIVEN, RANDOM)),
+    *(figure("Breast cancer, five folds, N = 455, d = 31, δ = 0.05", CANCER, deal) for deal in (GIVEN, RANDOM)),
 )

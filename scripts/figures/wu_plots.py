@@ -53,6 +53,11 @@ class Series:
         """Where noise dominates, (m,): psi is far above its floor, and the projection does not hold it down."""
         return np.asarray((self.mean > ABOVE * self.floor) & self.room)
 
+    def steps(self) -> FloatArray:
+        """The slope of log mean psi over log x between neighbours where noise dominates, (their number,)."""
+        both = self.noisy[1:] & self.noisy[:-1]
+        return np.asarray((np.diff(np.log(self.mean)) / np.diff(np.log(self.x)))[both])
+
     def fit(self) -> tuple[float, float] | None:
         """The slope and the intercept of log mean psi over log x where noise dominates; None without two points."""
         if self.noisy.sum() < 2:  # noqa: PLR2004 -- two points make a line

@@ -20,7 +20,7 @@ from parley.common.forecast.coalitions import CoalitionRun
 from parley.common.forecast.forecast import Forecast, forecast
 from parley.common.forecast.forecasters import forecaster_of
 from parley.common.learning.losses import build_loss
-from parley.common.learning.metrics import relative_fitness
+from parley.common.learning.metrics import fitness, relative_fitness
 from parley.common.learning.model import Model
 from parley.common.privacy.noise import SeededNoise
 from parley.common.protocol.algorithm import Algorithm
@@ -135,8 +135,37 @@ def psi_of_models(setting: str, sizes: Sequence[int], epsilons: Sequence[float],
     return [run.psi(simulate(run.algorithm, run.stack, run.facts, noise)) for noise in _noises(repeat)]
 
 
+def psi_of_averages(
+    setting: str, sizes: Sequence[int], epsilons: Sequence[float], repeat: int
+) -> list[tuple[float, float]]:
+    """Psi of two averages of the same iterates of Algorithm 2, (repeat, 2): of each round's old one, and its new one.
+
+    The new ones make the model; the old ones are those that owners are asked about.
+    """
+    run = _Run.of(SETTINGS[setting], Owners(tuple(sizes), tuple(epsilons)))
+    every = []
+    for noise in _noises(repeat):
+        watched = Watched(Simulation.of(run.algorithm, run.stack, run.facts, noise), [])
+        model = asyncio.run(drive(run.algorithm.program(run.facts), watched, "figure", MemoryLog()))
+        every.append((run.psi(Model(_averages(np.array(watched.asked))[-1])), run.psi(model)))
+    return every
+
+
+def gaps_of_printed_steps(
+    sizes: Sequence[int], epsilons: Sequence[float], n_rounds: int, rho: float, repeat: int
+) -> list[float]:
+    """The fitness above the least, (repeat,), of loans by Algorithm 1 with the paper's own steps rho / (T^2 k)."""
+    parameters = {**LOANS.parameters, "n_rounds": n_rounds, "rho": rho}
+    run = _Run.of(replace(LOANS, parameters=parameters), Owners(tuple(sizes), tuple(epsilons)))
+    least = fitness(run.facts.loss, run.best, run.own, run.setting.regularization)
+    return [least * run.psi(simulate(run.algorithm, run.stack, run.facts, noise)) for noise in _noises(repeat)]
+
+
 def psi_of_rounds(setting: str, sizes: Sequence[int], epsilons: Sequence[float], repeat: int) -> list[list[float]]:
-    """Psi of every round's iterate, (repeat, rounds); of the averages so far where the algorithm returns one."""
+    """Psi of every round's iterate, (repeat, rounds); of the averages so far where the algorithm returns one.
+
+    It is that of what owners are asked about, so an average is of old iterates (`psi_of_averages`).
+    """
     run = _Run.of(SETTINGS[setting], Owners(tuple(sizes), tuple(epsilons)))
     every = []
     for noise in _noises(repeat):

@@ -1,14 +1,12 @@
-"""What is run for each figure of Xie's thesis: panels of lines over one thing that varies, all around one setting.
+"""What is run for each figure of Xie's thesis: its own settings, of threes and sevens, as far as MNIST allows.
 
-The setting that all vary is the thesis's: MNIST's threes and sevens, the Huber loss, Lambda = .01, ten sites of 789
-rows. What it does not say is ours: the aggregator's 789 rows, objective perturbation at sites and aggregator, the
-grids, and all repeats but 360 and 200. The public feature method weighs by the first m0 of the rows that made the
-components.
+Ours are the repeats where they are more than the thesis's, every fourth N, the values of h, and .003, .007 and .03
+among those of Lambda.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -17,171 +15,131 @@ import numpy as np
 from scripts.figures.curves import Curve
 from scripts.figures.frame import Sweep
 from scripts.figures.point import Point
-from scripts.figures.xie_data import ALL_ROWS, UNIT_ROWS, folder_of
-from scripts.figures.xie_plots import TIGHT
-from scripts.figures.xie_runs import Setting, distances_on, errors_on
+from scripts.figures.xie_runs import AVERAGE, F_FULL, F_LOC, GLOBAL, LOCAL, UNIT_VIEWS, Errors, Setting, alone, joined
 
 Changes = Mapping[str, Any]
 """Fields of a setting that differ."""
-Lines = Mapping[str, Changes]
-EPSILONS = (0.1, 0.3, 1.0, 3.0)
-MNIST, KDD, FORESTS = "MNIST 3 or 7", "KDD99", "Covertype"
-_NOT_PRIVATE = ALL_ROWS + " (not private)"
-DIGITS = {
-    MNIST + way + panel: "mnist" + way + every
-    for way in ("", UNIT_ROWS) for panel, every in (("", ""), (_NOT_PRIVATE, ALL_ROWS))
-}  # fmt: skip
-"""The ways to prepare MNIST, by their panels: as it is done in all figures, and what else the thesis may have done."""
-_DATA = {**DIGITS, KDD: "kdd99", FORESTS: "covertype"}
-_SECONDS = 0.2
-"""About what a run takes."""
+PUBLIC_LINES, ALL_LINES = (AVERAGE, F_LOC), (AVERAGE, F_LOC, F_FULL, UNIT_VIEWS)
+NON_PRIVATE, OUTPUT, OBJECTIVE, PRINTED, RIGHT = (
+    "non-private",
+    "output",
+    "objective",
+    "generalized, (3.8)",
+    "generalized",
+)
+_FASTER = 10
+"""How many times fewer runs a quick figure takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Panels, of lines each, over what varies, the ``label``; ``x`` makes the changes of a number, of the ``xs``.
+    """Panels over what varies, the ``label``; ``x`` makes the changes of a number, of the ``xs``.
 
-    Each point is run ``repeat`` times, or in a quick figure ``few``, in each of ``chunks`` that run side by side.
+    ``measured`` are further arguments of what measures, which returns the errors of all lines at once.
     """
 
     x: Callable[[float], Changes]
     xs: Sequence[float]
-    panels: Mapping[str, tuple[Changes, Lines]]
+    label: str
+    panels: Mapping[str, Changes] = field(default_factory=lambda: {"": {}})
     base: Setting = field(default_factory=Setting)
     repeat: int = 20
-    few: int = 2
-    chunks: int = 1
-    measure: Callable[..., Any] = errors_on
-    label: str = "ε"
+    measure: Callable[..., Errors] = joined
+    measured: Changes = field(default_factory=lambda: {"lines": PUBLIC_LINES})
+    seconds: float = 0.1
+    """About how long a run takes."""
 
-    def settings(self) -> Iterator[tuple[tuple[str, str, float], Setting]]:
-        """Panel, line and x, and what is run there."""
-        for panel, (changes, lines) in self.panels.items():
-            for line, terms in lines.items():
-                for x in self.xs:
-                    yield (panel, line, x), replace(self.base, **{**changes, **terms, **self.x(x)})
-
-    def sweep(self, repeat: int) -> Sweep:
-        """Return the points to measure, each in chunks of ``repeat`` runs."""
+    def sweep(self, *, quick: bool = False) -> Sweep:
+        """Return the points to measure, by panel and x."""
+        repeat = max(self.repeat // _FASTER, 2) if quick else self.repeat
         points = {}
-        for label, setting in self.settings():
-            seconds = repeat * _SECONDS * setting.sites / 10
-            for chunk in range(self.chunks):
-                first = {"first": chunk * repeat} if self.chunks > 1 else {}
-                points[*label, chunk] = Point.of(
-                    self.measure, folder_of(setting.data), about_seconds=seconds, repeat=repeat, **first,
-                    **asdict(setting),
-                )  # fmt: skip
-        return Sweep(points, str(repeat * self.chunks))
+        for panel, changes in self.panels.items():
+            for x in self.xs:
+                terms = self.measured | changes
+                own = {name: terms.pop(name) for name in self.measured}
+                setting = replace(self.base, **terms, **self.x(x))
+                points[panel, x] = Point.of(self.measure, setting.data, about_seconds=repeat * self.seconds,
+                                            repeat=repeat, **own, **asdict(setting))  # fmt: skip
+        return Sweep(points, str(repeat))
 
-    def read(self, results: Mapping[tuple[str, str, float, int], Any]) -> list[Curve]:
+    def read(self, results: Mapping[tuple[str, float], Errors]) -> list[Curve]:
         """Read the results as a curve for each line of each panel."""
-        curves: dict[tuple[str, str], Curve] = {}
-        for (panel, line, x, _), errors in results.items():
-            runs, bound = errors if self.measure is distances_on else (errors, None)
-            curve = curves.setdefault((panel, line), Curve(panel, line, {}, None if bound is None else {}))
-            merged = dict(curve.runs) | {x: np.append(curve.runs.get(x, []), runs)}
-            bounds = None if bound is None else {**(curve.bound or {}), x: bound}
-            curves[panel, line] = replace(curve, runs=merged, bound=bounds)
-        return list(curves.values())
+        runs: dict[tuple[str, str], dict[float, Any]] = {}
+        for (panel, x), errors in results.items():
+            for line, values in errors.items():
+                runs.setdefault((panel, line), {})[x] = np.array(values)
+        return [Curve(panel, line, points) for (panel, line), points in runs.items()]
 
 
 def varying(name: str) -> Callable[[float], Changes]:
     """The changes that set a field: to a whole number where it counts sites or rows."""
-    is_whole = name in {"sites", "rows", "aggregator"}
+    is_whole = name in {"sites", "rows", "aggregator", "own_rows"}
     return lambda x: {name: int(x) if is_whole else x}
 
 
-def also_tight(lines: Lines) -> Lines:
-    """The lines, and each with tight noise."""
-    return {**lines, **{name + TIGHT: {**terms, "noise": "tight"} for name, terms in lines.items()}}
+def steps(first: float, last: float, step: float) -> tuple[float, ...]:
+    """The numbers from first to last, by steps."""
+    return tuple(round(first + i * step, 6) for i in range(round((last - first) / step) + 1))
 
 
-def at(data: str, **changes: object) -> Changes:
-    """The changes that take the data of a panel."""
-    return {"data": _DATA[data], **changes}
+# ── one site (Chapter 3) ─────────────────────────────────────────────────────
 
+_ONE: Changes = {OUTPUT: (OUTPUT, "paper"), OBJECTIVE: (OBJECTIVE, "paper")}
+_BOTH: Mapping[str, Changes] = {"logistic": {"loss": "logistic"}, "Huber, h = .5": {}}
+_ALONE = Grid(
+    varying("epsilon"), steps(0.025, 0.375, 0.025), "ε", base=Setting(sites=1, rows=8678, aggregator=0), measure=alone,
+    measured={"mechanisms": {NON_PRIVATE: (), **_ONE}}, panels=_BOTH, seconds=0.15,
+)  # fmt: skip
+over_epsilon = replace(_ALONE, panels=_BOTH | {"Huber, h = .5, Algorithm 3": {"mechanisms": {
+    PRINTED: ("generalized", "thesis"), RIGHT: ("generalized", "paper")}}})  # fmt: skip
+over_rows = replace(_ALONE, x=varying("rows"), xs=steps(1735, 8675, 1735), label="m, rows of the site")
+over_lambda = replace(
+    _ALONE, x=varying("regularization"), label="Λ", repeat=40, seconds=0.04,
+    xs=tuple(sorted([*(float(f"1e{power}") for power in range(-13, 3)), 0.003, 0.007, 0.03])),
+    panels={"logistic": {"loss": "logistic"}}, measured={"mechanisms": {OBJECTIVE: (OBJECTIVE, "paper")}},
+)  # fmt: skip
+over_half_width = replace(
+    _ALONE, x=varying("half_width"), xs=(0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0), label="h of the Huber loss", repeat=40,
+    panels={"ε = .1": {"epsilon": 0.1}, "ε = .375": {"epsilon": 0.375}}, measured={"mechanisms": _ONE},
+)  # fmt: skip
 
-NO_NOISE: Lines = {"non-private": {"method": "global", "mechanism": "none"}}
-OUTPUT: Lines = {"output": {"method": "global", "mechanism": "output"}}
-OBJECTIVE: Lines = {"objective": {"method": "global", "mechanism": "objective"}}
-GENERALIZED: Lines = {"generalized": {"method": "global", "mechanism": "generalized"}}
-HESSIAN: Lines = {"thesis's Hessian bound": {"method": "global", "mechanism": "generalized", "noise": "thesis"}}
-AVERAGE: Lines = {"average": {"method": "average"}}
-PUBLIC: Lines = {"feature, public": {"method": "public"}}
-FULL: Lines = {"feature, full": {"method": "full"}}
-ONE_SITE: Lines = {**NO_NOISE, **OUTPUT, **OBJECTIVE, **GENERALIZED, **also_tight({**OUTPUT, **OBJECTIVE})}
-JOINED: Lines = {**AVERAGE, **PUBLIC, **FULL}
-EVERYBODY: Lines = {
-    **NO_NOISE, "global": {"method": "global"}, "local": {"method": "local"}, **also_tight(JOINED),
-}  # fmt: skip
-_LOGISTIC = {name: {**terms, "loss": "logistic"} for name, terms in {**OUTPUT, **OBJECTIVE}.items()}
-NUMBERS: Lines = {**NO_NOISE, **_LOGISTIC, **also_tight(JOINED)}
-CASES: Mapping[str, tuple[Changes, Lines]] = {
-    "sites private only": ({"second": "none"}, also_tight({**AVERAGE, **PUBLIC, **FULL})),
-    "aggregator private only": (
-        {"mechanism": "none"}, also_tight({**FULL, "average, noise once": {"method": "once"}}),
-    ),
-    "both private": ({}, also_tight(FULL)),
-}  # fmt: skip
-LOSSES_OF: Mapping[str, tuple[Changes, Lines]] = {
-    "MNIST 3 or 7, logistic": (at(MNIST, loss="logistic"), ONE_SITE),
-    "MNIST 3 or 7, Huber": (at(MNIST), ONE_SITE),
-    "KDD99, Huber": (at(KDD), ONE_SITE),
+# ── many sites (Chapter 5) ───────────────────────────────────────────────────
+
+_EPSILONS, _ROWS, _AGGREGATOR = steps(0.025, 0.75, 0.025), steps(39, 780, 39), steps(79, 790, 79)
+_SITES = steps(2, 50, 4)
+_OTHERS: Mapping[str, Changes] = {
+    "nine others without noise": {"epsilon": None},
+    "nine others at ε = 2": {"epsilon": 2.0},
 }
-
-numbers = Grid(
-    varying("epsilon"),
-    (0.1, 1.0),
-    {name: (at(name), NUMBERS) for name in (*DIGITS, KDD)},
-    repeat=50,
-    few=1,
-    chunks=4,
-)
-forests = replace(numbers, panels={FORESTS: (at(FORESTS), NUMBERS)})
-over_epsilon = Grid(varying("epsilon"), EPSILONS, LOSSES_OF)
-over_rows = Grid(
-    lambda n: {"rows": int(n), "sites": 1},
-    (500, 1_000, 2_000, 4_000, 8_000),
-    {name: LOSSES_OF[name] for name in LOSSES_OF if "Huber" in name},
-    label="n",
-)
-over_lambda = Grid(
-    varying("regularization"),
-    tuple(float(f"1e{power}") for power in range(2, -14, -1)),
-    {name: (at(MNIST, loss=loss), {**NO_NOISE, **also_tight(OBJECTIVE)}) for name, loss in (("logistic", "logistic"),
-                                                                                            ("Huber", "huber"))},
-    label="Λ",
+own_epsilon = Grid(varying("own_epsilon"), steps(0.025, 0.5, 0.025), "one site's ε'", _OTHERS)
+own_rows = Grid(
+    varying("own_rows"), steps(413, 4543, 413), "m', rows of one site",
+    {"without noise": {"epsilon": None}, "all at ε = 2": {"epsilon": 2.0}}, Setting(rows=413, aggregator=413),
 )  # fmt: skip
-hessians = Grid(
-    varying("epsilon"),
-    EPSILONS,
-    {name: (at(name), {**NO_NOISE, **GENERALIZED, **HESSIAN, "generalized" + TIGHT: {
-        **GENERALIZED["generalized"], "noise": "tight"}}) for name in (MNIST, KDD)},
-)  # fmt: skip
-own_epsilon = Grid(
-    lambda epsilon: {"own": (789, epsilon), "epsilon": 1.0},
-    (0.01, 0.03, 0.1, 0.3, 1.0),
-    {name: (at(name), JOINED) for name in (MNIST, KDD)},
-    label="ε'",
-)
-own_rows = replace(
-    own_epsilon, x=lambda rows: {"own": (int(rows), 1.0), "epsilon": 1.0}, xs=(25, 50, 100, 400, 789), label="m'"
-)
 histograms = Grid(
-    varying("epsilon"), (0.1,), {MNIST: (at(MNIST), {**AVERAGE, **PUBLIC}), KDD: (at(KDD), {**AVERAGE, **PUBLIC})},
-    chunks=18, few=1,
+    varying("sites"), (10,), "N", {"without noise": {}}, Setting(epsilon=None), 360,
 )  # fmt: skip
-few_histograms = replace(histograms, xs=(1.0,), chunks=10)
-cases = Grid(varying("epsilon"), EPSILONS, CASES)
-everybody = Grid(varying("epsilon"), EPSILONS, {name: (at(name), EVERYBODY) for name in (MNIST, KDD)})
-bounds = Grid(
+_FREE = Setting(epsilon=None)
+free_rows = Grid(varying("rows"), _ROWS, "m, rows of a site", base=_FREE)
+free_aggregator = Grid(varying("aggregator"), _AGGREGATOR, "m0, rows of the aggregator", base=_FREE)
+free_sites = Grid(varying("sites"), _SITES, "N, sites", base=replace(_FREE, rows=170, aggregator=170), repeat=100)
+_PRIVATE: Changes = {"measured": {"lines": ALL_LINES}, "repeat": 40}
+epsilons = Grid(varying("epsilon"), _EPSILONS, "ε", base=Setting(dealt_anew=False), **_PRIVATE)
+rows = Grid(varying("rows"), _ROWS, "m, rows of a site", **_PRIVATE)
+aggregator = Grid(varying("aggregator"), _AGGREGATOR, "m0, rows of the aggregator", **_PRIVATE)
+sites = Grid(
+    varying("sites"), _SITES, "N, sites", base=Setting(rows=170, aggregator=170),
+    repeat=50, measured={"lines": ALL_LINES}, seconds=0.25,
+)  # fmt: skip
+everybody = Grid(
     varying("epsilon"),
-    (*EPSILONS, 10.0),
-    {name: ({}, {line: {**terms}}) for name, line, terms in (
-        ("output", "output", OUTPUT["output"]),
-        ("objective", "objective", OBJECTIVE["objective"]),
-        ("average, of output", "average", {"method": "average", "mechanism": "output"}),
-    )},
-    measure=distances_on, repeat=40,
+    steps(0.1, 1.0, 0.1),
+    "ε",
+    measured={"lines": (GLOBAL, LOCAL, *ALL_LINES)},
+    repeat=40,
+    seconds=0.2,
+)
+forests = Grid(
+    varying("epsilon"), steps(0.025, 0.25, 0.025), "ε", {"Covertype, types 1 and 2": {}},
+    Setting("covertype", regularization=1e-7, rows=42_762, aggregator=42_762), 10, seconds=5.0,
 )  # fmt: skip

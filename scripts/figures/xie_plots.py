@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import sqrt
 from pathlib import Path
-from textwrap import fill
 
 import matplotlib as mpl
 from matplotlib import pyplot as plt
@@ -15,34 +14,28 @@ from matplotlib.figure import Figure as Canvas
 
 from scripts.figures.curves import Curve
 from scripts.figures.frame import TWO_ERRORS, Line
+from scripts.figures.xie_grids import NON_PRIVATE, OBJECTIVE, OUTPUT, PRINTED, RIGHT
+from scripts.figures.xie_runs import AVERAGE, F_FULL, F_LOC, GLOBAL, LOCAL, UNIT_VIEWS
+from scripts.figures.xie_theorems import LENGTH, NAMES
 
-TIGHT = ", tight"
-"""Ends the name of a line of tight noise; the others' is the thesis's."""
-_WIDEST = 44
-"""Letters of a panel's title that stand beside the next one's."""
-_LINES = {
-    "non-private": Line("non-private", "#000000", "", ":"),
-    "output": Line("output", "#E69F00", "v"),
-    "objective": Line("objective", "#56B4E9", "s"),
-    "generalized": Line("generalized", "#009E73", "^"),
-    "thesis's Hessian bound": Line("thesis's Hessian bound", "#CC79A7", "D"),
-    "global": Line("global", "#7F7F7F", "s"),
-    "local": Line("local sites", "#CC79A7", "D"),
-    "average": Line("average", "#D55E00", "v"),
-    "average, noise once": Line("average, noise once", "#E69F00", "<"),
-    "feature, public": Line("feature, public", "#009E73", "^"),
-    "feature, full": Line("feature, full", "#0072B2", "o"),
-}
+_COLOURS = {
+    NON_PRIVATE: ("#000000", ""), OUTPUT: ("#E69F00", "v"), OBJECTIVE: ("#56B4E9", "s"), PRINTED: ("#CC79A7", "D"),
+    RIGHT: ("#009E73", "^"), GLOBAL: ("#7F7F7F", "s"), LOCAL: ("#CC79A7", "D"), AVERAGE: ("#D55E00", "v"),
+    F_LOC: ("#009E73", "^"), F_FULL: ("#0072B2", "o"), UNIT_VIEWS: ("#56B4E9", "s"),
+    **dict(zip(NAMES, (("#009E73", "^"), ("#0072B2", "o"), ("#D55E00", "v")), strict=True)), LENGTH: ("#000000", ""),
+}  # fmt: skip
+ERROR = "error rate on test rows, mean ± 2 standard errors"
+_LOGARITHMIC = ("Λ", "m = m0")
 
 
 def line_of(name: str) -> Line:
-    """Return the style of a line; tight noise is dashed."""
-    line = _LINES[name.removesuffix(TIGHT)]
-    return Line(name, line.colour, line.marker, "--") if name.endswith(TIGHT) else line
+    """Return the style of a line; one that no proof covers is dashed."""
+    colour, marker = _COLOURS[name]
+    return Line(f"{name}, as printed" if name == F_FULL else name, colour, marker, "--" if name == F_FULL else "-")
 
 
 def draw_lines(x_label: str, y_label: str, title: str, curves: Sequence[Curve], path: Path) -> None:
-    """A panel each, on common axes, x on a logarithm; bars reach two standard errors. Squares are on one too."""
+    """A panel each, on common axes; bars reach two standard errors. What is no error rate is on a logarithm."""
     canvas, axes = _panels(curves, title)
     for axis, mine in axes:
         for curve in mine:
@@ -50,27 +43,29 @@ def draw_lines(x_label: str, y_label: str, title: str, curves: Sequence[Curve], 
             bars = [TWO_ERRORS * curve.sd(x) / sqrt(len(curve.runs[x])) for x in points]
             axis.errorbar(
                 points, [curve.mean(x) for x in points], bars, label=line.label, color=line.colour, marker=line.marker,
-                linestyle=line.dash, markersize=4.5, linewidth=1.3, elinewidth=0.7, capsize=2,
+                linestyle=line.dash, markersize=4, linewidth=1.3, elinewidth=0.7, capsize=2,
             )  # fmt: skip
-            if curve.bound is not None:
-                axis.plot(points, [curve.bound[x] for x in points], ":", color="0.3", label="bound")
-                axis.set_yscale("log")
-        axis.set_xscale("log")
         axis.set_xlabel(x_label)
         axis.grid(axis="y", color="0.9", linewidth=0.8)
-    if axes[0][0].get_yscale() == "linear":
+        if x_label.startswith(_LOGARITHMIC):
+            axis.set_xscale("log")
+    if y_label == ERROR:
         axes[0][0].set_ylim(bottom=0)
+    else:
+        axes[0][0].set_yscale("log")
     named = {name: handle for axis, _ in axes for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)}
     _save(canvas, y_label, path, named)
 
 
 def draw_histograms(title: str, curves: Sequence[Curve], path: Path) -> None:
-    """A panel each: how many runs have which error rate."""
+    """How many runs have which error rate."""
     canvas, axes = _panels(curves, title)
+    every = [value for curve in curves for runs in curve.runs.values() for value in runs]
     for axis, mine in axes:
         for curve in mine:
             (runs,) = curve.runs.values()
-            axis.hist(runs, bins=30, range=(0, 1), alpha=0.6, color=line_of(curve.name).colour, label=curve.name)
+            colour = line_of(curve.name).colour
+            axis.hist(runs, bins=25, range=(min(every), max(every)), alpha=0.5, color=colour, label=curve.name)
         axis.set_xlabel("error rate on test rows")
     _save(canvas, "runs", path, dict(zip(*reversed(axes[0][0].get_legend_handles_labels()), strict=True)))
 
@@ -80,11 +75,11 @@ def _panels(curves: Sequence[Curve], title: str) -> tuple[Canvas, list[tuple[Axe
     names = list(dict.fromkeys(curve.panel for curve in curves))
     with mpl.rc_context({"backend": "agg", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
         canvas, axes = plt.subplots(
-            1, len(names), sharey=True, squeeze=False, layout="constrained", figsize=(4.2 * max(len(names), 2), 4.6)
+            1, len(names), sharey=True, squeeze=False, layout="constrained", figsize=(4.6 * max(len(names), 1.6), 4.6)
         )
     canvas.suptitle(title, fontsize=12, x=0.01, ha="left")
     for axis, name in zip(axes[0], names, strict=True):
-        axis.set_title(fill(name, _WIDEST), fontsize=10, loc="left")
+        axis.set_title(name, fontsize=10, loc="left")
     return canvas, [
         (axis, [curve for curve in curves if curve.panel == name]) for axis, name in zip(axes[0], names, strict=True)
     ]

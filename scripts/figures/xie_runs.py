@@ -1,211 +1,190 @@
-"""What Xie's figures measure: error rates on test rows, and how far private models lie from the best one.
+"""What Xie's figures measure: error rates on test rows of one site's models, and of many sites' joined.
 
-A run deals rows to the sites and the aggregator again, and draws all noise again; run i has the same rows and the same
-seed under every setting, so that settings are compared run by run.
+A run deals the rows anew, 70 % to learn from, and draws all noise anew; run i has the same order of rows and the same
+seeds under every setting, so that settings are compared run by run. All noise is of density exp(-beta |b|), pure
+epsilon, as the thesis's. Of its feature method (Algorithm 5) the second level is measured twice:
+
+- *F_Full* as printed: x' = M_f x, as long as it comes out, though the proof of the aggregator's noise needs |x'| <= 1.
+  So this promises the aggregator's rows nothing, and exists here alone, for judging the thesis.
+- *F_Full, unit views*: views of length 1, as `parley.common.algorithms.feature` makes them. That is private.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from parley.common.algorithms.average import AverageMethod
-from parley.common.algorithms.feature import FeatureMethod
-from parley.common.algorithms.release import Mechanism, PrivateRelease, Releases, set_site
-from parley.common.data.shard import Shard
+from parley.common.algorithms.feature import in_span, spanned
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard, assembled
 from parley.common.encoding.fixed_point import to_reals
-from parley.common.learning.losses import Huber, Logistic, Loss, largest_minimiser
-from parley.common.learning.metrics import accuracy
-from parley.common.learning.model import Model
-from parley.common.privacy.mechanisms.objective import ObjectivePerturbation
-from parley.common.privacy.mechanisms.output import OutputPerturbation
-from parley.common.privacy.mechanisms.site import SiteTerms
+from parley.common.learning.losses import Huber, Logistic, Loss
+from parley.common.privacy.mechanisms.objective import objective
+from parley.common.privacy.mechanisms.output import exact, generalized, output
+from parley.common.privacy.mechanisms.site import SiteCalibration, SiteRelease, SiteTerms
 from parley.common.privacy.noise import SeededNoise
-from parley.common.protocol.facts import FederationFacts
-from parley.common.protocol.simulation import simulate
-from scripts.figures.xie_data import Rows, rows_of
+from scripts.figures.xie_data import rows_of
 
-DELTA = 1e-5
-"""Of tight noise, which is Gaussian; the thesis's is pure."""
-LOSSES: Mapping[str, Loss] = {"logistic": Logistic(), "huber": Huber()}
-NOISE: Mapping[str, dict[str, Any]] = {
-    "paper": {"law": "l2_laplace", "calibration": "paper"},
-    "thesis": {"law": "l2_laplace", "calibration": "thesis"},
-    "tight": {"law": "gaussian", "calibration": "tight"},
-}
-_AGGREGATOR = "aggregator"
+Errors = Mapping[str, list[float]]
+"""The error rates of the runs, by line."""
+TRAINING = 0.7
+MECHANISMS = {"output": output, "objective": objective, "generalized": generalized}
+GLOBAL, AVERAGE, LOCAL = "global", "average", "local"
+F_LOC, F_FULL, UNIT_VIEWS = "F_Loc", "F_Full", "F_Full, unit views"
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Who learns how: so many sites of so many rows and budget each, and an aggregator, whose budget is the same.
+    """Who learns how: so many sites of so many rows, an aggregator, and the epsilon of all, None for no noise.
 
-    ``own`` are the last site's rows and epsilon where they differ. ``mechanism`` is the sites', ``second`` the
-    aggregator's; "none" adds no noise.
+    ``own_rows`` and ``own_epsilon`` are the last site's; 0 for those of all. Unless ``dealt_anew``, all runs have run
+    0's rows.
     """
 
     data: str = "mnist"
-    method: str = "average"
     loss: str = "huber"
-    noise: str = "paper"
-    mechanism: str = "objective"
-    second: str = "objective"
+    half_width: float = 0.5
     regularization: float = 0.01
     sites: int = 10
     rows: int = 789
-    epsilon: float = 0.1
     aggregator: int = 789
-    own: tuple[int, float] | None = None
+    epsilon: float | None = 0.1
+    own_rows: int = 0
+    own_epsilon: float = 0.0
+    dealt_anew: bool = True
 
     @property
     def sizes(self) -> list[int]:
         """The numbers of rows of the sites."""
-        return [self.rows] * (self.sites - 1) + [self.own[0] if self.own else self.rows]
+        return [self.rows] * (self.sites - 1) + [self.own_rows or self.rows]
 
     @property
-    def epsilons(self) -> list[float]:
-        """The budgets epsilon of the sites."""
-        return [self.epsilon] * (self.sites - 1) + [self.own[1] if self.own else self.epsilon]
+    def epsilons(self) -> list[float | None]:
+        """The budgets of the sites."""
+        return [self.epsilon] * (self.sites - 1) + [self.own_epsilon or self.epsilon]
 
     @property
-    def noisy(self) -> dict[str, Any]:
-        """The parameters that say how a site's model becomes private."""
-        return {"mechanism": self.mechanism, "regularization": self.regularization, **NOISE[self.noise]}
-
-    @property
-    def weighed(self) -> dict[str, Any]:
-        """Those of the second level as well."""
-        return self.noisy | {"second_mechanism": self.second, "second_regularization": self.regularization}
+    def loss_function(self) -> Loss:
+        """The loss that is minimised."""
+        return Logistic() if self.loss == "logistic" else Huber(self.half_width)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dealt:
-    """A run's rows: the sites' (a list), and the aggregator's."""
+    """A run's rows: the sites', the aggregator's, and those to test on."""
 
     setting: Setting
-    rows: Rows
+    parts: Sequence[Shard]
+    aggregator: Shard
+    test: Shard
     number: int
 
-    @property
-    def parts(self) -> list[Shard]:
-        """The sites' rows, and at last the aggregator's; raises ValueError where there are not so many."""
-        sizes, private = [*self.setting.sizes, self.setting.aggregator], self.rows.private
-        order = np.random.default_rng([self.number, 1]).permutation(len(private.y))
-        if sum(sizes) > len(order):
-            raise ValueError(f"there are {len(order)} rows, not {sum(sizes)}")
-        ends = np.cumsum([self.setting.aggregator, *self.setting.sizes])
-        last, *parts = np.split(order[: ends[-1]], ends[:-1])
-        return [Shard(private.X[part], private.y[part]) for part in (*parts, last)]
-
-    def run(self, algorithm: Releases, parts: list[Shard], epsilons: list[float], **terms: Any) -> Model:  # noqa: ANN401
-        """An algorithm's model among parties of these rows and budgets."""
-        facts = self.facts([len(part.y) for part in parts], epsilons, **terms)
-        return simulate(algorithm, Shard.stack(parts), facts, SeededNoise([self.number, 2]))
-
-    def alone(self, rows: Shard) -> Model:
-        """One site's model, by its mechanism itself: parameters do not let Lambda be as small as Figure 3.5's."""
-        setting, (n, d) = self.setting, rows.X.shape
-        terms = SiteTerms(
-            LOSSES[setting.loss], n, d, setting.regularization, setting.epsilon, DELTA, **NOISE[setting.noise]
-        )
-        site = set_site(cast("Mechanism", setting.mechanism), terms, "site-1")
-        released = site.answer([site], site.prepare([site], rows), SeededNoise([self.number, 2]))
-        return Model(to_reals(released))
-
-    def facts(self, sizes: list[int], epsilons: list[float], **terms: Any) -> FederationFacts:  # noqa: ANN401
-        """Return the facts that parties of these sizes and budgets agree on."""
-        k = len(sizes)
-        spec_terms: dict[str, Any] = {
-            "parties": tuple(f"site-{i + 1}" for i in range(k)),
-            "minimum_contributors": k,
-        } | terms
-        return FederationFacts(
-            n_examples=np.array(sizes), epsilon=np.array(epsilons), delta=np.full(k, DELTA),
-            n_features=self.rows.private.n_features, loss=LOSSES[self.setting.loss], **spec_terms,
-        )  # fmt: skip
+    @classmethod
+    def of(cls, setting: Setting, rows: Shard, number: int) -> Dealt:
+        """Deal rows; raises ValueError where there are not so many."""
+        order = np.random.default_rng([number if setting.dealt_anew else 0, 1]).permutation(len(rows.y))
+        ends = np.cumsum([setting.aggregator, *setting.sizes])
+        if ends[-1] >= len(order):
+            raise ValueError(f"there are {len(order)} rows, not more than {ends[-1]}")
+        aggregator, *parts = (rows.take(part) for part in np.split(order[: ends[-1]], ends[:-1]))
+        test = rows.take(order[max(math.ceil(TRAINING * len(order)), ends[-1]) :])
+        return cls(setting, parts, aggregator, test, number)
 
     @property
-    def model(self) -> Model:
-        """Return the model that the setting's method learns."""
-        setting, (*sites, aggregator) = self.setting, self.parts
-        match setting.method:
-            case "global":
-                return self.alone(Shard.stack(sites).pooled())
-            case "local":
-                return self.run(PrivateRelease(**setting.noisy), sites, setting.epsilons)
-            case "average":
-                return self.run(AverageMethod(noise="sites", **setting.noisy), sites, setting.epsilons)
-            case "once":
-                once = AverageMethod(noise="once", **setting.noisy | {"mechanism": "output"})
-                return self.run(once, sites, setting.epsilons, secure_sum=True)
-            case "public":
-                some = self.rows.public.view(slice(setting.aggregator))
-                public = np.concatenate([some.X, some.y[:, None]], axis=1)
-                return self.run(FeatureMethod(second="public", **setting.weighed), sites, setting.epsilons,
-                                public=public, public_shape=public.shape)  # fmt: skip
-            case "full":
-                names = (*(f"site-{i + 1}" for i in range(setting.sites)), _AGGREGATOR)
-                full = FeatureMethod(second="full", aggregator=_AGGREGATOR, **setting.weighed)
-                return self.run(full, [*sites, aggregator], [*setting.epsilons, setting.epsilon], parties=names)
-        raise ValueError(f"there is no method {setting.method!r}")
+    def models(self) -> FloatArray:
+        """Return the sites' released models (N, d)."""
+        epsilons = self.setting.epsilons
+        sites = [self._site(part, epsilon) for part, epsilon in zip(self.parts, epsilons, strict=True)]
+        models = np.empty((len(sites), self.test.n_features))
+        for number, has_noise in enumerate((True, False)):
+            places = [i for i, epsilon in enumerate(epsilons) if (epsilon is not None) is has_noise]
+            if places:
+                models[places] = answered([sites[i] for i in places], [self.parts[i] for i in places],
+                                          SeededNoise([self.number, 2 + number]))  # fmt: skip
+        return models
+
+    @property
+    def pooled(self) -> FloatArray:
+        """Return the one model (d,) of all rows, those of the aggregator too."""
+        rows = Shard.stack([*self.parts, self.aggregator]).pooled()
+        return answered([self._site(rows, self.setting.epsilon)], [rows], SeededNoise([self.number, 4]))[0]
+
+    def weighed(self, models: FloatArray) -> dict[str, FloatArray]:
+        """Return the models (d,) of the feature method, by how the aggregator weighs."""
+        X, y, mask = (getattr(self.aggregator, name) for name in ("X", "y", "mask"))
+        printed = assembled(Shard, X=X @ models.T, y=y.copy(), mask=mask.copy(), norm="euclidean")
+        basis, epsilon = spanned(models), self.setting.epsilon
+        return {
+            F_LOC: self._second_level(printed, None) @ models,
+            F_FULL: self._second_level(printed, epsilon) @ models,
+            UNIT_VIEWS: self._second_level(in_span(basis, self.aggregator), epsilon) @ basis,
+        }
+
+    def error(self, weights: FloatArray) -> float:
+        """Return the error rate of models (..., d) on the test rows, on average."""
+        return float(np.mean(self.test.y != np.where(self.test.X @ weights.T > 0, 1.0, -1.0).T))
+
+    def _second_level(self, views: Shard, epsilon: float | None) -> FloatArray:
+        return answered([self._site(views, epsilon)], [views], SeededNoise([self.number, 5]))[0]
+
+    def _site(self, rows: Shard, epsilon: float | None) -> SiteRelease:
+        terms = terms_of(self.setting, rows)
+        return exact(terms) if epsilon is None else objective(replace(terms, epsilon=epsilon))
 
 
-def errors_on(repeat: int, first: int = 0, **setting: Any) -> list[float]:  # noqa: ANN401
-    """The error rate on test rows of each run, (repeat,); of sites' own models, their mean."""
-    return list(errors_of(Setting(**setting), rows_of(setting["data"]), range(first, first + repeat)))
+def terms_of(setting: Setting, rows: Shard, calibration: SiteCalibration = "paper") -> SiteTerms:
+    """Return what the mechanism of a site of these rows may depend on."""
+    epsilon = 1.0 if setting.epsilon is None else setting.epsilon
+    n, d = rows.X.shape
+    return SiteTerms(setting.loss_function, n, d, setting.regularization, epsilon, 0.0, "l2_laplace", calibration)
 
 
-def errors_of(setting: Setting, rows: Rows, numbers: range) -> Iterator[float]:
-    """Return the error rate on test rows of each run."""
+def answered(sites: Sequence[SiteRelease], parts: Sequence[Shard], noise: SeededNoise) -> FloatArray:
+    """Return the models (N, d) of sites that have the same mechanism, as a stack."""
+    kind = type(sites[0])
+    stacked = Shard.stack(parts) if len(parts) > 1 else parts[0]
+    return np.atleast_2d(to_reals(kind.answer(sites, kind.prepare(sites, stacked), noise)))
+
+
+def joined(repeat: int, first: int = 0, *, lines: Sequence[str] = (), **setting: Any) -> Errors:  # noqa: ANN401
+    """The errors of sites' models on average, and of what is made of them; of the ``lines``, or of all but *global*."""
+    return joined_of(Setting(**setting), rows_of(setting["data"]), range(first, first + repeat), lines)
+
+
+def joined_of(setting: Setting, rows: Shard, numbers: range, lines: Sequence[str] = ()) -> Errors:
+    """Return what `joined` does, of rows."""
+    errors: dict[str, list[float]] = {}
     for number in numbers:
-        yield 1 - accuracy(Dealt(setting, rows, number).model, rows.test)
+        dealt = Dealt.of(setting, rows, number)
+        models = dealt.models
+        every = {LOCAL: models, AVERAGE: models.mean(axis=0), **dealt.weighed(models)}
+        if GLOBAL in lines:
+            every[GLOBAL] = dealt.pooled
+        for line, weights in every.items():
+            if not lines or line in lines:
+                errors.setdefault(line, []).append(dealt.error(weights))
+    return errors
 
 
-def distances_on(repeat: int, **setting: Any) -> tuple[list[float], float]:  # noqa: ANN401
-    """Return `distances_of` on data by its name."""
-    return distances_of(Setting(**setting), rows_of(setting["data"]), repeat)
+def alone(repeat: int, *, mechanisms: Mapping[str, Sequence[str]], **setting: Any) -> Errors:  # noqa: ANN401
+    """The errors of one site's models: by line, of a mechanism and a calibration, or of none."""
+    return alone_of(Setting(**{"sites": 1, **setting}), rows_of(setting["data"]), range(repeat), mechanisms)
 
 
-def distances_of(setting: Setting, rows: Rows, repeat: int) -> tuple[list[float], float]:
-    """The squared distance of each run's model to the minimiser of all sites' rows, and a bound on its expectation.
-
-    Of the method *global* or *average*. The bound is derived here; the thesis's text was not at hand. With Lambda on
-    the sum scale and |b| of a Gamma law, E|b| = d / beta and E|b|^2 = d (d + 1) / beta^2:
-
-    - output: d (d + 1) / beta^2, which is the expectation.
-    - objective: the risk is strongly convex, so a tilt b and a ridge of Lambda' > Lambda move its minimiser by at most
-      (|b| + (Lambda' - Lambda) R) / Lambda', R the largest norm of a minimiser; and the blur adds its own.
-    - average, of output: 1/K^2 times the sites' noise; and by convexity minimisers on m and on n rows, dealt alike, lie
-      on the average within L / (lambda sqrt m) and L / (lambda sqrt n) of the pool's.
-    """
-    squares = []
-    for number in range(repeat):
-        dealt = Dealt(setting, rows, number)
-        best = replace(setting, method="global", mechanism="none")
-        apart = dealt.model.weights - Dealt(best, rows, number).model.weights
-        squares.append(float((apart**2).sum()))
-    return squares, _bound(setting, dealt)
-
-
-def _bound(setting: Setting, dealt: Dealt) -> float:
-    """On the mean squared distance to the minimiser of all sites' rows."""
-    sizes = [sum(setting.sizes)] if setting.method == "global" else setting.sizes
-    facts = dealt.facts(sizes, setting.epsilons[: len(sizes)])
-    sites = PrivateRelease(**setting.noisy).own_sites(facts.everyone)
-    k, d, loss = len(sites), facts.n_features, facts.loss
-    squares = 0.0
-    for site in sites:
-        if isinstance(site, OutputPerturbation):
-            squares += d * (d + 1) / site.scale**2
-        elif isinstance(site, ObjectivePerturbation):
-            pulled = (site.strength - site.terms.strength) * largest_minimiser(loss, setting.regularization)
-            tilt = d * (d + 1) / site.tilt**2 + 2 * pulled * d / site.tilt + pulled**2
-            squares += tilt / site.strength**2 + d * (d + 1) / site.blur**2
-    if k == 1:
-        return squares
-    apart = loss.lipschitz / setting.regularization * (1 / math.sqrt(min(sizes)) + 1 / math.sqrt(sum(sizes)))
-    return squares / k**2 + apart**2
+def alone_of(setting: Setting, rows: Shard, numbers: range, mechanisms: Mapping[str, Sequence[Any]]) -> Errors:
+    """Return what `alone` does, of rows."""
+    errors: dict[str, list[float]] = {line: [] for line in mechanisms}
+    for number in numbers:
+        dealt = Dealt.of(replace(setting, aggregator=0), rows, number)
+        (own,) = dealt.parts
+        for line, named in mechanisms.items():
+            site = exact(terms_of(setting, own))
+            if named:
+                mechanism, calibration = named
+                site = MECHANISMS[mechanism](terms_of(setting, own, calibration))
+            errors[line].append(dealt.error(answered([site], [own], SeededNoise([number, 2]))[0]))
+    return errors

@@ -18,6 +18,7 @@ from parley.common.errors import BudgetExhaustedError, InvalidInputError, PartyR
 from parley.common.forecast.excess_risk import Interval
 from parley.common.forecast.forecast import ASSUMPTIONS, Bound, Forecast, NoForecast, OwnerForecast, forecast
 from parley.common.forecast.label_figures import LabelFigure
+from parley.common.forecast.tilted_risk import LikelyBound
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Cost, exhausted, limit
 from parley.common.runs.consent import ReviewedRun
 from parley.common.runs.pricing import RunCosts, costs_of, highest_charge, limit_of
@@ -61,7 +62,8 @@ FORECAST = Forecast(
     BEST,
     (OwnerForecast("a", 0.5, True, ALONE, False), OwnerForecast("b", -0.25, False, EXCESS, True)),  # noqa: FBT003
     Bound(0.7, 0.8),
-    Bound(0.9, None),
+    Bound(0.9, None, "Theorem 1"),
+    LikelyBound(0.95, 0.4, None, 0.69),
     error_lost=0.01,
     rmse_lost=0.02,
     r_squared_lost=0.03,
@@ -98,17 +100,18 @@ def test_an_outcome_is_shown_with_each_of_its_figures() -> None:
         "warning": warning,
         "coalition": ("a",),
         "left_out": ("b",),
-        "proven": {"noise_energy": 0.7, "excess": 0.8},
-        "printed": {"noise_energy": 0.9, "excess": None},
+        "proven": {"noise_energy": 0.7, "excess": 0.8, "stated": ""},
+        "printed": {"noise_energy": 0.9, "excess": None, "stated": "Theorem 1"},
+        "likely": {"chance": 0.95, "excess": 0.4, "printed": None, "at_zero": 0.69},
         "assumptions": ASSUMPTIONS,
     }
-    less = OutcomeView.of(replace(FORECAST, constant=None, printed=None, cautions=()))
-    assert (less.constant, less.printed, less.warning) == (None, None, None)
+    less = OutcomeView.of(replace(FORECAST, constant=None, printed=None, likely=None, cautions=()))
+    assert (less.constant, less.printed, less.likely, less.warning) == (None, None, None, None)
 
 
 def test_a_figure_that_is_not_finite_is_none() -> None:
     assert IntervalView.of(ALONE).model_dump() == {"low": 0.3, "estimate": 0.4, "high": None}
-    assert BoundView.of(Bound(math.inf, -math.inf)).model_dump() == {"noise_energy": None, "excess": None}
+    assert BoundView.of(Bound(math.inf, -math.inf)).model_dump() == {"noise_energy": None, "excess": None, "stated": ""}
 
 
 def test_the_time_of_all_rounds_is_in_seconds() -> None:

@@ -92,14 +92,16 @@ def test_kifers_noise_and_ridge_keep_their_claim() -> None:
     assert gaussian_delta(0.5, 2 / (site.tilt / 2)) > 1e-5, "with zeta = L it would not hold"
 
 
-def test_the_thesis_takes_d_times_the_ridge_and_more_and_no_more_noise() -> None:
+def test_the_thesis_adds_d_times_the_ridge_and_more_and_no_more_noise() -> None:
     for law, d in itertools.product(LAWS, (1, 10, 100)):
         paper, thesis = (
             generalized(terms(n_features=d, regularization=1e-3, law=law, calibration=each))
             for each in ("paper", "thesis")
         )
-        assert hessian_bound(thesis.terms) == d * 1.25
-        assert thesis.strength / paper.strength == pytest.approx(d * 1.25 / 0.25)
+        bound = math.sqrt((d / 4) ** 2 + 1.5 * d)
+        assert hessian_bound(thesis.terms) == pytest.approx(bound)
+        added = [site.strength - site.terms.strength for site in (thesis, paper)]
+        assert added[0] / added[1] == pytest.approx(bound / 0.25)
         assert thesis.tilt == paper.tilt
 
 

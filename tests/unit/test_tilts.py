@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from parley.common.learning.erm import MOST_STEPS, TOLERANCE, minimise
 from parley.common.learning.losses import Huber, Logistic, Loss
 from parley.common.privacy.calibration import gaussian_delta
 from parley.common.privacy.mechanisms.objective import FOR_THE_SOLVER, ObjectivePerturbation, objective, tilted
-from parley.common.privacy.mechanisms.output import generalized, output
+from parley.common.privacy.mechanisms.output import generalized, hessian_bound, output
 from parley.common.privacy.mechanisms.site import Law, SiteCalibration, SiteTerms, left_by_solver, stacked
 from tests.support.noises import HeardNoise
 from tests.unit.test_mechanisms import CALIBRATIONS, LAWS, rows, terms
@@ -81,15 +82,24 @@ def test_jain_and_thakurtas_tilt_is_as_published_and_costs_what_is_proven(loss: 
 @EVERY_LOSS
 @pytest.mark.parametrize("calibration", ["paper", "thesis"])
 def test_kifers_tilt_and_ridge_are_as_published(loss: Loss, calibration: SiteCalibration) -> None:
-    """With zeta = 2 L; the ridge is 2 c / epsilon, or of the thesis's bound of a Hessian, or the site's own."""
-    bound = loss.smoothness if calibration == "paper" else D * (loss.lipschitz + loss.smoothness)
+    """With zeta = 2 L; the ridge is the site's own and 2 c / epsilon, or twice the thesis's bound of a Hessian."""
+    slope, c = loss.lipschitz, loss.smoothness
+    bound = c if calibration == "paper" else math.sqrt((D * c) ** 2 + D * (slope**2 + 2 * slope * c))
     zeta = 2 * loss.lipschitz
     for regularization in (1e-4, 1e3):
         gaussian, pure = (generalized(site_of(loss, law, calibration, regularization=regularization)) for law in LAWS)
         variance = zeta**2 * (8 * math.log(2 / LEFT_DELTA) + 4 * LEFT) / LEFT**2
         assert gaussian.tilt**2 == pytest.approx(variance)
         assert pure.tilt == pytest.approx(LEFT / (2 * zeta))
-        assert gaussian.strength == pure.strength == pytest.approx(max(100 * regularization, 2 * bound / LEFT))
+        assert gaussian.strength == pure.strength == pytest.approx(100 * regularization + 2 * bound / LEFT)
+
+
+def test_the_thesiss_bound_of_a_hessian_is_as_printed() -> None:
+    """(3.8) at d = 80, h = 1/2: sqrt(6400 + 240)."""
+    terms = site_of(Huber(), "l2_laplace", "thesis", n_features=80)
+    assert hessian_bound(terms) == pytest.approx(81.486, abs=5e-4)
+    assert hessian_bound(replace(terms, loss=Huber(0.1))) == pytest.approx(math.sqrt(160_000 + 80 * 11))
+    assert hessian_bound(replace(terms, calibration="paper")) == 1
 
 
 @EVERY_LAW

@@ -12,17 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.common.algorithms import build_algorithm
+from parley.common.algorithms.wu import WuStronglyConvex, WuSubgradient, theorem_2, theorem_3
+from parley.common.arrays import FloatArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import UNIT
 from parley.common.errors import InvalidInputError
 from parley.common.forecast.dynamics import Descent, Forecaster
+from parley.common.forecast.forecast import Forecast, forecast
 from parley.common.forecast.forecasters import forecaster_of
 from parley.common.learning.gradients import gradient_sum
 from parley.common.learning.losses import Hinge, Logistic, Loss, Squared
 from parley.common.learning.metrics import relative_fitness
 from parley.common.learning.model import Model
 from parley.common.privacy.events import GaussianEvent, LaplaceEvent
-from parley.common.privacy.noise import NoNoise, SeededNoise
+from parley.common.privacy.noise import Noise, NoNoise, SeededNoise
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.messages import Query
@@ -249,6 +252,50 @@ class TestPrograms:
             shard = examples(loss, 20)
             with pytest.raises(InvalidInputError, match=r"slope|curvature"):
                 simulate(build_algorithm(name), deal(shard, (20,)), facts_of(shard, (20,), 1.0, loss), NoNoise())
+
+
+class TestTheorems:
+    FACTS = facts_of(examples(Squared(), 2_100), (700, 700, 700), 10.0, Squared())
+
+    def test_theorem_2_as_printed_is_far_below_the_gap(self) -> None:
+        """Loans: n = 2,100, epsilon = 10, Xi = 2, rho = 1, L = .1: the paper's bound is 2.2e-6."""
+        assert theorem_2(2.0, 1.0, 0.1, 2_100, self.FACTS.epsilon) == pytest.approx(2.177e-6, rel=1e-3)
+        algorithm = WuStronglyConvex(n_rounds=100, regularization=0.1, l1_clip=2.0, rho=1.0)
+        assert algorithm.stated(self.FACTS).startswith("Theorem 2: at most 2.18e-06; false")
+        assert "at most 2.18e-06 rho" in replace(algorithm, rho=None).stated(self.FACTS)
+
+    def test_remark_2_one_owner_of_all_examples_needs_a_share_of_the_noise(self) -> None:
+        three, one = (theorem_2(1.0, 1.0, 0.1, 900, np.full(owners, 2.0)) for owners in (3, 1))
+        assert three == pytest.approx(3 * one)
+        assert one == pytest.approx(8 / (0.1 * 900**2 * 2.0**2))
+        assert theorem_3(900, np.full(3, 2.0)) == pytest.approx(math.sqrt(3) * theorem_3(900, np.full(1, 2.0)))
+
+    def test_theorem_3_is_told_but_for_its_constant(self) -> None:
+        assert theorem_3(3_000, np.array([0.1, 0.1, 1.0])) == pytest.approx(math.sqrt(201) / 3_000)
+        answer = forecast(WuSubgradient(l1_clip=2.0), self.FACTS)
+        assert isinstance(answer, Forecast)
+        assert answer.printed is not None
+        assert answer.printed.stated == "Theorem 3: at most 8.25e-05 c₂, and nobody can compute c₂"
+        tight = forecast(WuSubgradient(calibration="tight"), self.FACTS)
+        assert isinstance(tight, Forecast)
+        assert tight.printed is None, "Theorem 3 is of Laplace noise"
+
+    @pytest.mark.slow
+    def test_the_second_moment_of_a_noisy_subgradient_is_what_its_lemma_takes(self) -> None:
+        """E|zeta_k|^2 = |g|^2 + 8 p Xi^2 T^2 S / n^2, the last without the dimension in the paper."""
+        shard, owners, xi, rounds = examples(Hinge(), 300), (100, 100, 100), 1.5, 4
+        facts = facts_of(shard, owners, [1.0, 2.0, 0.5], Hinge())
+        algorithm, query = WuSubgradient(n_rounds=rounds, l1_clip=xi), Query(1, "gradient", np.full(D, 0.1))
+        stack = deal(shard, owners)
+
+        def zeta(noise: Noise) -> FloatArray:
+            return np.asarray(algorithm.local(query, stack, facts.everyone, noise).sum(axis=0) / UNIT / 300)
+
+        measured = np.mean([zeta(SeededNoise(seed)) @ zeta(SeededNoise(seed)) for seed in range(2_000)])
+        exact, s = zeta(NoNoise()), 1 + 1 / 4 + 4
+        lemma = exact @ exact + 8 * D * xi**2 * rounds**2 * s / 300**2
+        print(f"E|zeta|^2 {measured:.4f}, by the lemma {lemma:.4f}")
+        assert measured == pytest.approx(lemma, rel=0.1)
 
 
 SQUARED = Trial(Squared(), "wu_strongly_convex", {"n_rounds": 60, "regularization": 0.1})
