@@ -3,15 +3,16 @@
 Error rates on test rows. The thesis's text has none: its plots are pictures. So what is judged is what the text and
 Table 6.1 state, at the settings that they have, by the criteria of `scripts.figures.xie_tests`, which are ours.
 
-The feature method's aggregator is private only with views of length 1, which is a line of its own; the thesis's rows are
-judged by what it prints (`scripts.figures.xie_runs`). Covertype's figures wait for that data.
+The feature method's aggregator is private only with views of length 1, which is a line of its own; the thesis is judged
+by what it prints (`scripts.figures.xie_runs`). Covertype's figures wait for that data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,6 @@ from scripts.figures.xie_tests import (
     change,
     falls,
     falls_less,
-    mostly_above,
     no_worse,
     panels,
     stable,
@@ -176,7 +176,7 @@ def judge_private(figure: str, over: str, *statements: tuple[str, Condition]) ->
         yield from _judged(figure, curves)
         (lines,) = panels(curves).values()
         for name, ours in ((F_FULL, ""), (UNIT_VIEWS, UNIT)):
-            order = together(mostly_above(lines[name], lines[F_LOC]), mostly_above(lines[AVERAGE], lines[name]))
+            order = together(above(lines[name], lines[F_LOC]), above(lines[AVERAGE], lines[name]))
             yield ruled("full-between", f"over {over}, {name}", order, ours)
         for claim, condition in statements:
             yield ruled(claim, f"over {over}", condition(lines))
@@ -210,7 +210,7 @@ def judge_everybody(curves: Sequence[Curve]) -> Iterable[Verdict]:
     (lines,) = panels(curves).values()
     for name, published in ((LOCAL, 36.0), (GLOBAL, 2.0)):
         points = 100 * change(lines[name])
-        holds = abs(points.mean() - published) <= published / 5
+        holds = abs(points.mean() - published) <= published / 4
         words = f"{points.mean():.1f} ± {standard_error(points):.1f} points"
         yield ruled("local-changes-most", f"the {name} error changes by {published:g} points", Finding(holds, words))
     first, last = (at(lines[GLOBAL].runs) for at in (min, max))
@@ -250,7 +250,7 @@ def _mean(curve: Curve, x: float) -> str:
     return f"{curve.mean(x):.3f} ± {standard_error(curve.runs[x]):.3f}"
 
 
-def _read_bounds(results: dict[float, dict[str, list[float]]]) -> list[Curve]:
+def _read_bounds(results: Mapping[Any, Any]) -> list[Curve]:
     return [
         Curve("", name, {x: np.array(lines[name]) for x, lines in results.items()})
         for name in next(iter(results.values()))
@@ -268,9 +268,10 @@ def _figure(
 
 
 def _theorems() -> Figure[list[Curve]]:
-    sweep = Sweep({x: Point.of(bounds, about_seconds=0.01, rows=int(x)) for x in (789, 8_000, 80_000, 800_000)}, "1")
+    points = {x: Point.of(bounds, about_seconds=0.01, rows=int(x)) for x in (789, 8_000, 80_000, 800_000)}
     return Figure(
-        PAPER, "xie_theorems", "Theorems 4.12, 4.14 and 4.16 in an example", sweep, sweep, _read_bounds,
+        PAPER, "xie_theorems", "Theorems 4.12, 4.14 and 4.16 in an example", Sweep(points, "1"),
+        Sweep(points, "1"), _read_bounds,
         partial(write, "m = m0"), partial(draw_lines, "m = m0", "squared distance to the best model"), judge_theorems,
     )  # fmt: skip
 

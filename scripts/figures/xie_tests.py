@@ -79,25 +79,13 @@ def stable(curve: Curve) -> Finding:
 
 
 def above(worse: Curve, better: Curve) -> Finding:
-    """Whether one curve's error is surely the larger one at every x."""
-    apart = {x: worse.runs[x] - better.runs[x] for x in worse.runs}
-    least = min(apart, key=lambda x: float(apart[x].mean()))
-    surely = sum(map(sure, apart.values()))
-    words = f"{worse.name} above {better.name}, surely at {surely} of {len(apart)}, least by {apart[least].mean():.4f}"
-    if len(apart) > 1:
-        words += f" at {least:g}"
-    return Finding(surely == len(apart), words)
-
-
-def mostly_above(worse: Curve, better: Curve) -> Finding:
     """Whether one curve's error is surely larger on average over x, and surely smaller nowhere."""
     apart = {x: worse.runs[x] - better.runs[x] for x in worse.runs}
     mean = np.mean(list(apart.values()), axis=0)
-    below = [x for x, difference in apart.items() if sure(-difference)]
-    words = f"{worse.name} less {better.name}: {mean.mean():.4f} ± {standard_error(mean):.4f} over all x"
-    if below:
-        words += f", surely below it at {len(below)} of {len(apart)}"
-    return Finding(sure(mean) and not below, words)
+    larger, smaller = (sum(sure(sign * difference) for difference in apart.values()) for sign in (1, -1))
+    words = f"{worse.name} less {better.name}: {mean.mean():.4f} ± {standard_error(mean):.4f}, surely above 0 at "
+    words += f"{larger} of {len(apart)}" + (f", surely below at {smaller}" if smaller else "")
+    return Finding(sure(mean) and not smaller, words)
 
 
 def no_worse(one: Curve, other: Curve) -> Finding:

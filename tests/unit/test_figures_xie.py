@@ -139,6 +139,7 @@ def test_forests_are_read_from_where_the_user_has_them(
 def test_points_are_frozen_and_quick_ones_are_of_fewer_runs() -> None:
     for figure in FIGURES.values():
         assert figure.quick.points.keys() == figure.full.points.keys()
+        assert figure.quick is not figure.full, "only a quick run cannot tell"
         assert int(figure.quick.runs) * 5 <= int(figure.full.runs) or figure.name == "xie_theorems"
     points = [point for figure in FIGURES.values() for point in figure.full.points.values()]
     assert {folder for point in points for folder in point.data} == {"mnist", "covertype"}
@@ -157,7 +158,7 @@ def test_the_grids_are_the_thesiss() -> None:
     assert ends["epsilons"] == (30, 0.025, 0.75)
     assert ends["rows"] == (20, 39, 780)
     assert ends["aggregator"] == (10, 79, 790)
-    assert ends["sites"] == (13, 2, 50)
+    assert ends["sites"] == (49, 2, 50)
     assert FIGURES["xie_fig5_6"].full.runs == "360"
 
 
@@ -200,8 +201,6 @@ def test_stable_above_and_same_can_fail() -> None:
     assert not xie_tests.stable(crossing).holds
     assert xie_tests.above(high, low).holds
     assert not xie_tests.above(high, crossing).holds
-    assert xie_tests.mostly_above(high, low).holds
-    assert not xie_tests.mostly_above(high, crossing).holds
     assert xie_tests.no_worse(low, high).holds
     assert not xie_tests.no_worse(crossing, high).holds
     assert xie_tests.about_same(high, curve("G", 0.3, 0.303, 0.3, 0.3)).holds
