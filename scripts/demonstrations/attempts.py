@@ -55,7 +55,7 @@ class Draft(Psgd):
 
 @algorithm
 class FreshNoise(Draft):
-    """Attempt 1: rho of epsilon~ drawn again in each round, and no eta."""
+    """Attempt 1: rho drawn again in each round, and no eta."""
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
         """Return the sum of gradients + rho."""

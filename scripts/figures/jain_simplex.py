@@ -162,7 +162,7 @@ def judge_theorems(curves: Sequence[Curve]) -> Iterator[Verdict]:
     """Whether Theorem 4 has a draw; and whether what the theorems promise is private."""
     *lines, audited = curves
     own = [curve for curve in lines if curve.mean(OWN_SIZE) < 1 and "ε = 10" in curve.name]
-    evidence = "; ".join(f"{curve.name.partition(',')[0]}: m = {curve.mean(OWN_SIZE):.2g}" for curve in own)
+    evidence = "; ".join(f"{curve.name.partition(', ε')[0]}: m = {curve.mean(OWN_SIZE):.2g}" for curve in own)
     vacuous = Ruling.VACUOUS if len(own) == len(lines) - 1 else Ruling.HOLDS
     yield Verdict("jain.own-draws", "n = 41,674, ε = 10, δ = 1e-3, the paper's own", vacuous, evidence or "m ≥ 1")
     enough = [n for n in EXAMPLES if lines[-1].mean(n) >= 1]

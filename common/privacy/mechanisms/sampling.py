@@ -125,7 +125,7 @@ def allowed(problem: SimplexProblem, epsilon: float, delta: float, calibration: 
     if calibration == "tight":
         return SimplexSampling(problem, error, spread, proven, spread)
     draws = math.floor(min(draws_of_theorem_3(problem, epsilon, delta), proven))
-    return SimplexSampling(problem, error, spread, draws, counted(problem))
+    return SimplexSampling(problem, error, spread, draws, _epsilon_of_a_draw(problem))
 
 
 def encode_draws(drawn: IntArray, width: int, vertices: int) -> IntArray:
@@ -161,11 +161,11 @@ def best_sampling(problem: SimplexProblem, epsilon: float, delta: float, calibra
 
 def draws_of_theorem_3(problem: SimplexProblem, epsilon: float, delta: float) -> float:
     """Return Theorem 3's number of draws m, a fraction below 1 where it allows none, with the factor L R in both."""
-    by_sum = epsilon / counted(problem)
+    by_sum = epsilon / _epsilon_of_a_draw(problem)
     return max(by_sum, (by_sum / (8 * math.log(1 / delta))) ** 2) if delta else by_sum
 
 
-def counted(problem: SimplexProblem) -> float:
+def _epsilon_of_a_draw(problem: SimplexProblem) -> float:
     """Return the pure epsilon that the paper counts for a draw, (L R / lambda) (4 + 2 a)."""
     return _reach(problem) * (4 + 2 * problem.condition)
 

@@ -144,6 +144,9 @@ async def test_says_what_a_curator_would_achieve_whom_nobody_runs(
 ) -> None:
     answer = await ask(client, fraud | {"algorithm": algorithm, "parameters": {}, "budgets": {}})
     assert answer["outcome"]["best"]["estimate"] > 0
+    likely = answer["outcome"]["likely"]
+    assert (likely is None) == (epsilon is None)
+    assert likely is None or 0 < likely["excess"] < likely["printed"]
     assert [owner["epsilon"] for owner in answer["owners"]] == [epsilon] * 3
     refused = await client.post(
         "/v1/runs", json={k: v for k, v in ROSTER.items() if k != "parameters"} | {"algorithm": algorithm}
