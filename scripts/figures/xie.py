@@ -4,7 +4,8 @@ Error rates on test rows. The thesis's text has none: its plots are pictures. So
 Table 6.1 state, at the settings that they have, by the criteria of `scripts.figures.xie_tests`, which are ours.
 
 The feature method's aggregator is private only with second-level features (views) of length 1. They are a line and a
-claim of their own; the thesis is judged by what it prints (`scripts.figures.xie_runs`). Covertype's figures wait for that data.
+claim of their own; the thesis is judged by what it prints (`scripts.figures.xie_runs`). Covertype's figures wait for
+that data.
 """
 
 from __future__ import annotations
