@@ -90,7 +90,7 @@ FILLED = (
     "size θ_max = 10 is ours, and not the noise"
 )
 CLIPPED = (
-    "Parley clips each example's gradient, so that the bound that the paper assumes is true; without a regulariser "
+    "each example's gradient is clipped, so that the bound that the paper assumes is true; without a regulariser "
     "(g₁ = 0) only gradients pull weights back from where noise drove them, most are clipped there, and ψ falls faster "
     "than as the square"
 )

@@ -107,10 +107,10 @@ class Power:
         without = [np.polyfit(logs, np.log(np.delete(psi, run, 1).mean(axis=1)), 1)[0] for run in range(runs)]
         error = 2 * np.sqrt(runs - 1) * np.std(without)
         off = np.exp(np.abs(measured - constant - power * logs).max())
-        widths = [np.exp(np.ptp(values)) for values in (logs, measured)]
+        falls = [f"{float(f'{np.exp(np.ptp(values)):.3g}'):,g}-fold" for values in (logs, measured)]
         evidence = (
             f"ψ goes as the prediction to the power {power:.2f} ± {error:.2f}, off by at most {off:.2f} times; "
-            f"{evidence}, over which the prediction falls {widths[0]:,.3g}-fold and ψ {widths[1]:,.3g}-fold"
+            f"{evidence}, over which the prediction falls {falls[0]} and ψ {falls[1]}"
         )
         return cls(float(power), float(error), float(off), evidence)
 

@@ -55,6 +55,11 @@ def noise(owners: Owners, power: float = 1.0) -> float:
     return float(1e4 * (sum(epsilon**-2 for epsilon in owners.epsilons) / sum(owners.sizes) ** 2) ** power)
 
 
+def falling(owners: Owners, psi: float, power: float, largest: int) -> float:
+    """What is psi at the largest n, and falls as a power of n."""
+    return psi * math.pow(largest / sum(owners.sizes), power)
+
+
 def rulings(verdicts: Iterable[Verdict]) -> dict[str, Ruling]:
     """The ruling of each claim, by its name."""
     return {verdict.claim.removeprefix("wu."): verdict.ruling for verdict in verdicts}
@@ -126,14 +131,12 @@ class TestLaws:
             (0.1 / shrinks, 0.0, 1.0, Ruling.FAILS),
             (0.1 / shrinks, 0.03 / shrinks, 2.0, Ruling.FAILS),
         ):
-
-            def measured(owners: Owners, psi: float = psi, power: float = power) -> float:
-                return psi * float(largest / sum(owners.sizes)) ** power
-
+            measured = partial(falling, psi=psi, power=power, largest=largest)
             (within,) = [v for v in judge(series(plan, measured, floor=floor)) if v.claim == "wu.within-90"]
             assert within.ruling is ruling, (psi, floor, power)
             assert bool(within.why) == (ruling is Ruling.FAILS)
-        held_down = [replace(one, room=~one.room) for one in series(plan, lambda owners: noise(owners) / shrinks)]
+        lawful = partial(falling, psi=0.1 / shrinks, power=2.0, largest=largest)
+        held_down = [replace(one, room=~one.room) for one in series(plan, lawful)]
         assert rulings(judge(held_down))["within-90"] is Ruling.FAILS
 
     def test_only_steps_where_noise_fills_the_set_are_laid_on_it(self, setting: Setting) -> None:
