@@ -218,7 +218,7 @@ def _verdict(claim: Claim, rows: Sequence[Row]) -> tuple[str, str]:
         for ruling in (*RULINGS, TOO_FEW) if ruling in counts
     )  # fmt: skip
     reasons = dict.fromkeys(f"{CAUSES[row.cause]}: {row.why}" for row in rows if row.cause)
-    return words, " ".join(reasons)
+    return words, "<br>".join(reasons)
 
 
 def _measured(records: Records) -> str:

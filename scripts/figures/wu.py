@@ -277,7 +277,7 @@ def judge_slopes(x: str) -> Callable[[Setting], Judge]:
         def judge(series: Sequence[Series]) -> Iterable[Verdict]:
             slopes = {one.name: fitted[0] for one in series if (fitted := one.fit())}
             if not slopes:
-                yield verdict(Ruling.OPEN, "no line has two points where noise dominates", cause="parley", why=NO_LINE)
+                yield verdict(Ruling.FAILS, "no line has two points where noise dominates", cause="parley", why=NO_LINE)
                 return
             lines = [one for one in series if one.name in slopes]
             evidence = "slopes " + ", ".join(
