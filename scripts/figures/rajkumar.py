@@ -25,6 +25,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any, Literal
 
 from parley.learner.experiments.simulation import SimulationSettings
@@ -166,15 +167,15 @@ def judge(examples: Examples, deal: Deal, panels: Panels) -> Iterator[Verdict]:
 
 
 def _sensitive(examples: Examples, deal: Deal, outcome: _Outcomes) -> Iterator[Verdict]:
-    """LA falls from even shares to uneven ones, and from few parties to many."""
-    claim, xs = "rajkumar.la-shares" if deal is GIVEN else "rajkumar.la-parties", list(deal.splits)
+    """LA falls from even shares to uneven ones, and from few parties to many, and rises nowhere between."""
+    claim = "rajkumar.la-shares" if deal is GIVEN else "rajkumar.la-parties"
     for epsilon in EPSILONS:
-        first, last = (outcome(epsilon, "local_average", x) for x in (xs[0], xs[-1]))
-        certainty = errors(fall(first, last))
-        evidence = f"{first.mean:.3f} → {last.mean:.3f}, {certainty:.1f} standard errors"
-        yield Verdict(
-            claim, f"{examples.name}, ε = {epsilon:g}", Ruling.of(certainty > SURE), evidence, examples.ours
-        )  # fmt: skip
+        line = [outcome(epsilon, "local_average", x) for x in deal.splits]
+        certainty = errors(fall(line[0], line[-1]))
+        rises = any(errors(fall(before, after)) < -SURE for before, after in pairwise(line))
+        evidence = f"{' → '.join(f'{one.mean:.3f}' for one in line)}, {certainty:.1f} standard errors"
+        case = f"{examples.name}, ε = {epsilon:g}"
+        yield Verdict(claim, case, Ruling.of(certainty > SURE and not rises), evidence, examples.ours)
 
 
 def _better_than_average(examples: Examples, deal: Deal, outcome: _Outcomes) -> Iterator[Verdict]:

@@ -49,8 +49,8 @@ class Row:
 
     @property
     def unexplained(self) -> bool:
-        """Whether it does not hold and says no cause."""
-        return self.ruling == Ruling.FAILS and not self.cause
+        """Whether it does not simply hold and says no cause."""
+        return self.ruling not in {Ruling.HOLDS, TOO_FEW} and not self.cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +141,8 @@ def papers_page(items: Sequence[Item], claims: Mapping[str, Claim]) -> str:
 
 
 STANDINGS = {
-    "works": "works", "vacuous": "vacuous, said", "open": "open, said", "partly": "partly", "differs": "differs",
-    "absent": "absent", "waits": "waits for data",
+    "works": "works", "vacuous": "vacuous, said", "open": "open in the text, said", "future": "future work, said",
+    "partly": "partly", "differs": "differs", "absent": "absent", "waits": "waits for data",
 }  # fmt: skip
 _TITLES = {
     "rajkumar": "Rajkumar & Agarwal, AISTATS 2012",
@@ -168,7 +168,7 @@ item by item](papers.md).
 | holds | in these runs, by the criterion that is said to be ours |
 | DOES NOT HOLD | not in these runs; the cause is the paper, Parley, or the data at hand |
 | holds at another size | not at the size of the data at hand, and at the paper's by the law that was measured |
-| vacuous as stated | the number that is promised is true of anything |
+| vacuous as stated | the bound is no better than what is known without it, or asks for less than one draw |
 | the text leaves it open | a constant or a choice is not in the text |
 """
 _MEASURED = """\

@@ -130,7 +130,7 @@ rows = Grid(varying("rows"), _ROWS, "m, rows of a site", **_PRIVATE)
 aggregator = Grid(varying("aggregator"), _AGGREGATOR, "m0, rows of the aggregator", **_PRIVATE)
 sites = Grid(
     varying("sites"), _SITES, "N, sites", base=Setting(rows=170, aggregator=170),
-    repeat=50, measured={"lines": ALL_LINES}, seconds=0.25,
+    repeat=50, measured={"lines": ALL_LINES},
 )  # fmt: skip
 everybody = Grid(
     varying("epsilon"),

@@ -83,7 +83,7 @@ def above(worse: Curve, better: Curve) -> Finding:
     apart = {x: worse.runs[x] - better.runs[x] for x in worse.runs}
     mean = np.mean(list(apart.values()), axis=0)
     larger, smaller = (sum(sure(sign * difference) for difference in apart.values()) for sign in (1, -1))
-    words = f"{worse.name} less {better.name}: {mean.mean():.4f} ± {standard_error(mean):.4f}, surely above 0 at "
+    words = f"{worse.name} less {better.name}: {mean.mean():.5f} ± {standard_error(mean):.5f}, surely above 0 at "
     words += f"{larger} of {len(apart)}" + (f", surely below at {smaller}" if smaller else "")
     return Finding(sure(mean) and not smaller, words)
 

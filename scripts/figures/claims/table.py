@@ -17,15 +17,15 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 HERE = Path(__file__).parent
 PAPERS = ("rajkumar", "wu", "hamm", "xie", "jain")
-Standing = Literal["works", "vacuous", "open", "partly", "differs", "absent", "waits"]
+Standing = Literal["works", "vacuous", "open", "future", "partly", "differs", "absent", "waits"]
 _STRICT = ConfigDict(extra="forbid", frozen=True)
 
 
 class Claim(BaseModel):
     """A statement that figures judge: where and what is printed, its own setting, and what in judging is ours.
 
-    ``cause`` and ``why`` say who is the cause where it fails, holds at another size alone, or says nothing; ``waits``
-    names the data that no figure can do without.
+    ``cause`` and ``why`` say who is the cause where it does not simply hold; ``waits`` names the data that no figure
+    can do without.
     """
 
     model_config = _STRICT
