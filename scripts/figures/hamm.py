@@ -231,7 +231,7 @@ def judge_risks(curves: Sequence[Curve]) -> Iterable[Verdict]:
     part = max(float((runs > (curve.bound or {})[m]).mean()) for curve in curves for m, runs in curve.runs.items())
     ratio = min((curve.bound or {})[m] / curve.mean(m) for curve in curves for m in curve.runs)
     yield Verdict("hamm.theorem4-proof", "all M and ε", Ruling.of(part <= CHANCE),
-                  f"within it in {1 - part:.0%} or more; it is at least {ratio:.3g} times the mean")  # fmt: skip
+                  f"{1 - part:.0%} of runs or more are within it; at least {ratio:,.0f} times the mean")  # fmt: skip
     yield from judge_theorem()
 
 

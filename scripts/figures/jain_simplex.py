@@ -151,7 +151,7 @@ def judge_over_p(curves: Sequence[Curve]) -> Iterator[Verdict]:
     assert curve.bound is not None  # noqa: S101 -- `read_excess` gives it
     logs = [math.log(2 * p) for p in COLUMNS]
     lines = {"the proven bound": [curve.bound[p] for p in COLUMNS],
-             "the excess risk": [curve.mean(p) for p in COLUMNS]}  # fmt: skip
+             "the mean excess risk": [curve.mean(p) for p in COLUMNS]}  # fmt: skip
     for case, values in lines.items():
         exponent = _power(logs, values)
         evidence = f"exponent of log 2p {exponent:.2f}; {values[0]:.3f} at p = 10, {values[-1]:.3f} at p = 100,000"
@@ -179,7 +179,8 @@ def entropy_term(columns: int, n: int) -> float:
     >>> round(entropy_term(10, 41_674), 4)
     0.0233
     """
-    return (n**2 / (EPSILON * math.log(columns))) ** (1 / 3) * math.log(columns) / n
+    log = math.log(columns)
+    return math.cbrt(n**2 / (EPSILON * log)) * log / n
 
 
 def of_theorems() -> Sweep:
@@ -211,8 +212,8 @@ def judge_theorems(curves: Sequence[Curve]) -> Iterator[Verdict]:
     yield Verdict("jain.own-draws", case, _drawable(min(draws.values())), evidence)
     at_hand, enough = small.mean(OWN_SIZE), [n for n in EXAMPLES if small.mean(n) >= 1]
     reached = f"m reaches 1 at n = {enough[0]:.0e}, where it is {small.mean(enough[0]):.2g}" if enough else "never 1"
-    evidence = f"m = {at_hand:.2g}; of n up to {EXAMPLES[-1]:.0e}, {reached}"
-    yield Verdict("jain.own-draws", f"n = 41,674, {small.name}", _drawable(at_hand), evidence)
+    yield Verdict("jain.own-draws", f"n = 41,674, {small.name}", _drawable(at_hand),
+                  f"m = {at_hand:.2g}; of n up to {EXAMPLES[-1]:.0e}, {reached}")  # fmt: skip
     powers = {
         "jain.third-root": (_power([math.log(p) for p in COLUMNS], [entropy_term(p, OWN_SIZE) for p in COLUMNS]),
                             _THIRD, "(log p)^"),
@@ -220,7 +221,9 @@ def judge_theorems(curves: Sequence[Curve]) -> Iterator[Verdict]:
     }  # fmt: skip
     for claim, (power, printed, of) in powers.items():
         if min(draws.values()) < 1:
-            yield Verdict(claim, "excess risk at the theorem's own λ", Ruling.VACUOUS, "not one draw to measure")
+            yield Verdict(
+                claim, "excess risk at the theorem's own λ", Ruling.VACUOUS, f"nothing to measure: {evidence}"
+            )
         yield Verdict(claim, "the term of entropy at the theorem's own λ", Ruling.of(power <= printed + _BAND),
                       f"λ log p / n goes as {of}({power:.2f})")  # fmt: skip
     for place, (claim, case) in enumerate(CASES, 1):
