@@ -1,7 +1,8 @@
 """When a statement of Xie's thesis about curves holds: criteria of ours, of runs compared one by one, along all x.
 
-*Surely* is three standard errors of the runs' differences. A curve *rises* if the mean at some x is above that at an
-earlier one with a t-test's chance below 1 % over all pairs of the curve, so that long curves get no more false alarms.
+*Surely* is by more than three standard errors of the runs' differences, and of several comparisons with a t-test's
+chance below 1 % over all of them (Bonferroni), so that long curves get no more false alarms. A curve *rises* if the
+mean at some x is surely above that at an earlier one, of all pairs.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ HARDLY = 0.02
 """Error rates that a stable curve may move."""
 SAME = 0.005
 """Error rates by which two curves that are about the same may differ."""
+LITTLE = 0.05
+"""Error rates by which a curve may fall that decreases little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +41,10 @@ def together(*findings: Finding) -> Finding:
     return Finding(all(one.holds for one in findings), "; ".join(one.words for one in findings))
 
 
-def sure(differences: FloatArray) -> bool:
-    """Whether the mean of independent differences is above 0 by three of its standard errors."""
-    return float(differences.mean()) > SURE * standard_error(differences)
+def sure(differences: FloatArray, comparisons: int = 1) -> bool:
+    """Whether the mean of independent differences is above 0 surely, one of so many comparisons."""
+    height = _height(differences)
+    return height > SURE and bool(stats.t.sf(height, len(differences) - 1) * comparisons < FALSE_ALARM)
 
 
 def between(curve: Curve, least: float = -np.inf, most: float = np.inf) -> Curve:
@@ -52,7 +56,8 @@ def falls(curve: Curve) -> Finding:
     """Whether the last mean is surely below the first one, and the curve rises nowhere."""
     first, last = _ends(curve)
     rise = rises(curve)
-    words = f"{curve.name} {curve.mean(first):.4f} → {curve.mean(last):.4f}"
+    error = standard_error(change(curve))
+    words = f"{curve.name} {curve.mean(first):.4f} → {curve.mean(last):.4f} (± {error:.4f})"
     if rise:
         low, high = rise
         words += f", rises from {curve.mean(low):.4f} at {low:g} to {curve.mean(high):.4f} at {high:g}"
@@ -62,9 +67,8 @@ def falls(curve: Curve) -> Finding:
 def rises(curve: Curve) -> tuple[float, float] | None:
     """Between which two x the curve rises most surely; None if nowhere beyond chance."""
     pairs = list(combinations(sorted(curve.runs), 2))
-    height, pair = max((_height(curve.runs[high] - curve.runs[low]), (low, high)) for low, high in pairs)
-    freedom = len(curve.runs[pair[0]]) - 1
-    return pair if stats.t.sf(height, freedom) * len(pairs) < FALSE_ALARM else None
+    low, high = max(pairs, key=lambda pair: _height(curve.runs[pair[1]] - curve.runs[pair[0]]))
+    return (low, high) if sure(curve.runs[high] - curve.runs[low], len(pairs)) else None
 
 
 def stable(curve: Curve) -> Finding:
@@ -79,21 +83,24 @@ def stable(curve: Curve) -> Finding:
 
 
 def above(worse: Curve, better: Curve) -> Finding:
-    """Whether one curve's error is surely larger on average over x, and surely smaller nowhere."""
+    """Whether one curve's mean error is larger at every x, and on average over x surely."""
     apart = {x: worse.runs[x] - better.runs[x] for x in worse.runs}
-    mean = np.mean(list(apart.values()), axis=0)
-    larger, smaller = (sum(sure(sign * difference) for difference in apart.values()) for sign in (1, -1))
-    words = f"{worse.name} less {better.name}: {mean.mean():.5f} ± {standard_error(mean):.5f}, surely above 0 at "
-    words += f"{larger} of {len(apart)}" + (f", surely below at {smaller}" if smaller else "")
-    return Finding(sure(mean) and not smaller, words)
+    average = np.mean(list(apart.values()), axis=0)
+    turned = [x for x, differences in apart.items() if differences.mean() <= 0]
+    larger = sum(sure(differences, len(apart)) for differences in apart.values())
+    words = f"{_apart(worse, better, average)}, above 0 beyond chance at {larger} of {len(apart)} points"
+    if turned:
+        words += f", not above 0 at {len(turned)}, {min(turned):g} the first"
+    return Finding(sure(average) and not turned, words)
 
 
 def no_worse(one: Curve, other: Curve) -> Finding:
     """Whether one curve's error is surely above the other's nowhere."""
-    worse = [x for x in one.runs if sure(one.runs[x] - other.runs[x])]
-    mean = np.mean([one.runs[x] - other.runs[x] for x in one.runs], axis=0)
-    words = f"{one.name} less {other.name}: {mean.mean():.5f} ± {standard_error(mean):.5f}, surely above it at "
-    return Finding(not worse, f"{words}{len(worse)} of {len(one.runs)}")
+    apart = {x: one.runs[x] - other.runs[x] for x in one.runs}
+    larger = sum(sure(differences, len(apart)) for differences in apart.values())
+    average = np.mean(list(apart.values()), axis=0)
+    words = f"{_apart(one, other, average)}, above 0 beyond chance at {larger} of {len(apart)} points"
+    return Finding(not larger, words)
 
 
 def about_same(one: Curve, other: Curve) -> Finding:
@@ -106,6 +113,13 @@ def change(curve: Curve) -> FloatArray:
     """By how much the error falls from the first x to the last one, run by run."""
     first, last = _ends(curve)
     return curve.runs[first] - curve.runs[last]
+
+
+def falls_little(curve: Curve) -> Finding:
+    """Whether the last mean is less than .05 from the first one."""
+    apart = change(curve)
+    words = f"{curve.name} falls by {apart.mean():.4f} ± {standard_error(apart):.4f}"
+    return Finding(abs(float(apart.mean())) < LITTLE, words)
 
 
 def falls_less(less: Curve, more: Curve) -> Finding:
@@ -124,6 +138,10 @@ def panels(curves: Sequence[Curve]) -> dict[str, Lines]:
         panel: {curve.name: curve for curve in curves if curve.panel == panel}
         for panel in dict.fromkeys(curve.panel for curve in curves)
     }
+
+
+def _apart(one: Curve, other: Curve, differences: FloatArray) -> str:
+    return f"{one.name} less {other.name}: {differences.mean():.5f} ± {standard_error(differences):.5f}"
 
 
 def _height(differences: FloatArray) -> float:
