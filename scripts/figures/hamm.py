@@ -177,12 +177,14 @@ def judge_kdd(curves: Sequence[Curve]) -> Iterable[Verdict]:
                   f"batch {batch.mean(0.0):.3f}; soft labels {_along(soft)}: {how_far}")  # fmt: skip
     yield too_sensitive(KDD, largest)
     for x in _noisy(soft):
-        lost = [lines[panel, "batch"].mean(0.0) - lines[panel, "soft, paper"].mean(x)
-                for panel in (f"KDD99, M = {m:,}" for m in KDD_PARTIES)]  # fmt: skip
+        panels = [f"KDD99, M = {m:,}" for m in KDD_PARTIES]
+        lost = [lines[panel, "batch"].mean(0.0) - lines[panel, "soft, paper"].mean(x) for panel in panels]
+        deviations = [lines[panel, "soft, paper"].sd(x) for panel in panels]
+        measured = ", ".join(f"{mean:.3f} ± {sd:.3f}" for mean, sd in zip(lost, deviations, strict=True))
         yield Verdict(
             "hamm.large-m", f"a larger M loses no more, ε = {1 / x:.2g}",
             Ruling.of(all(after <= before for before, after in pairwise(lost))),
-            f"batch less soft labels: {', '.join(f'{loss:.3f}' for loss in lost)} at M = 5,000, 10,000, 20,000",
+            f"batch less soft labels: {measured} at M = 5,000, 10,000, 20,000",
             why=_OF_NOISE_ALONE if x > _NOISE_ALONE else "",
         )  # fmt: skip
     yield Verdict("hamm.large-m", "no loss at ε = 1, M = 20,000", Ruling.of(losses[1.0] < _NEARLY),

@@ -312,7 +312,10 @@ def test_a_step_up_is_laid_to_noise_where_that_is_longer_than_any_minimiser() ->
         verdicts = FIGURES["hamm_fig3"].judge(changed("hamm_fig3", "soft, paper", 0.9, x, "M = 5,000"))
         (case,) = [each for each in verdicts if each.case == f"a larger M loses no more, ε = {1 / x:.2g}"]
         assert case.ruling == Ruling.FAILS
-        assert case.evidence == "batch less soft labels: 0.000, 0.010, 0.005 at M = 5,000, 10,000, 20,000"
+        assert (
+            case.evidence
+            == "batch less soft labels: 0.000 ± 0.000, 0.010 ± 0.000, 0.005 ± 0.000 at M = 5,000, 10,000, 20,000"
+        )
         assert bool(case.why) == laid
 
 
