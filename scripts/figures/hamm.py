@@ -57,7 +57,11 @@ from scripts.figures.hamm_runs import (
 )
 from scripts.figures.point import Point
 
-PAPER = Paper("hamm", "Hamm, Cao & Belkin, ICML 2016: learning privately from multiparty data")
+PAPER = Paper(
+    "hamm",
+    "Hamm, Cao & Belkin, ICML 2016: learning privately from multiparty data",
+    "the number of the trial, from 0",
+)
 TRIALS, REPEAT = 10, 10
 QUICK_REPEAT = 2
 EPSILONS = (10.0, 10 / 3, 1.0, 0.3, 0.1)

@@ -31,7 +31,11 @@ from scripts.figures.jain_plots import draw
 from scripts.figures.jain_runs import NONE, Setting, accuracies, excess, orthant
 from scripts.figures.point import Point
 
-PAPER = Paper("jain", "Jain & Thakurta, ICML 2014: risk bounds of private learning that hardly know the dimension")
+PAPER = Paper(
+    "jain",
+    "Jain & Thakurta, ICML 2014: risk bounds of private learning that hardly know the dimension",
+    "[11, run], [13, run], [15, run]; of leaders the run",
+)
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 RUNS, QUICK_RUNS = 20, 2
 _FEW = 10

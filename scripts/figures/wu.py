@@ -51,7 +51,11 @@ from scripts.figures.wu_runs import (
     psi_of_rounds,
 )
 
-PAPER = Paper("wu", "Wu, Farokhi, Smith & Kaafar, IEEE S&P 2020: the value of collaboration")
+PAPER = Paper(
+    "wu",
+    "Wu, Farokhi, Smith & Kaafar, IEEE S&P 2020: the value of collaboration",
+    "[3, run]; the order of rows 7",
+)
 REPEAT, QUICK_REPEAT = 50, 4
 SECONDS = 0.04
 """About how long a run takes."""
