@@ -221,11 +221,11 @@ _OUTCOMES = (*_OUTCOME_OF.values(), _SOME, _WAIT)
 
 
 def _outcome(rows: Sequence[Row]) -> str:
-    """What came of a claim as a whole: the ruling that all its cases have, or that of one that does not hold."""
+    """What came of a claim as a whole: the ruling of all its cases, or the hardest of those of which none holds."""
     rulings = {row.ruling for row in rows} - {TOO_FEW}
     if len(rulings) > 1 and Ruling.HOLDS in rulings:
         return _SOME
-    return _OUTCOME_OF[next(ruling for ruling in reversed(RULINGS) if ruling in rulings)] if rulings else _WAIT
+    return next((outcome for ruling, outcome in _OUTCOME_OF.items() if ruling in rulings), _WAIT)
 
 
 def _verdict(claim: Claim, rows: Sequence[Row]) -> tuple[str, str]:
