@@ -40,10 +40,11 @@ Table = TypeVar("Table")
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """A paper: its module's name, and how it is cited."""
+    """A paper: its module's name, how it is cited, and in words the seeds of its runs."""
 
     name: str
     citation: str
+    seeds: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 "Learning Privately from Multiparty Data", ICML 2016: accuracy over 1/epsilon of a classifier that hides all that a
 party holds, on the data of `scripts.figures.hamm_data`. Five methods: pooled rows (batch), votes, soft labels,
-averages, and each party alone (individual). *Paper* is the published noise on the model, of pure epsilon, for who sees
+averages, and one party's rows (individual). *Paper* is the published noise on the model, of pure epsilon, for who sees
 the model alone, at lambda = 1e-4, fixed in advance. *Tight* is (epsilon, 1e-5) for the whole transcript, the learner's
 view too; how many rows are asked about, and lambda, are chosen from public facts by the default rules, and noisy votes
 are drawn together (`parley.common.privacy.shrinkage`, which says that HAR and KDD99 were looked at for it). So is the
@@ -37,6 +37,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,11 @@ from scripts.figures.hamm_runs import (
 )
 from scripts.figures.point import Point
 
-PAPER = Paper("hamm", "Hamm, Cao & Belkin, ICML 2016: learning privately from multiparty data")
+PAPER = Paper(
+    "hamm",
+    "Hamm, Cao & Belkin, ICML 2016: learning privately from multiparty data",
+    "the number of the trial, from 0",
+)
 TRIALS, REPEAT = 10, 10
 QUICK_REPEAT = 2
 EPSILONS = (10.0, 10 / 3, 1.0, 0.3, 0.1)
@@ -68,6 +73,11 @@ PRINTED = {"batch": 0.9, "vote, paper": 0.79, "soft, paper": 0.76, "average, pap
 """The accuracies on HAR without noise that the paper prints."""
 SLOPE = 0.2
 _BAND, _NEARLY, _MOVED = 0.03, 0.02, 0.15
+_NOISE_ALONE = 3.0
+"""The 1/epsilon beyond which noise at 20,000 parties is three and more times as long as any minimiser on KDD99."""
+_OF_NOISE_ALONE = """\
+Even at 20,000 parties the printed noise is three and more times as long as any minimiser: at each M it decides where \
+the model points, and what is lost differs by less than the standard deviation of runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,34 +180,41 @@ def judge_kdd(curves: Sequence[Curve]) -> Iterable[Verdict]:
     yield Verdict("hamm.kdd-soft", "M = 20,000", Ruling.of(first is None),
                   f"batch {batch.mean(0.0):.3f}; soft labels {_along(soft)}: {how_far}")  # fmt: skip
     yield too_sensitive(KDD, largest)
-    few = lines[f"KDD99, M = {min(KDD_PARTIES):,}", "soft, paper"]
-    over_all = [float(np.mean([curve.mean(x) for x in _noisy(curve)])) for curve in (few, soft)]
-    yield Verdict("hamm.large-m", "a larger M loses less", Ruling.of(over_all[0] < over_all[1]),
-                  f"soft labels over all ε: {over_all[0]:.3f} at {few.panel}, {over_all[1]:.3f} at {KDD}")  # fmt: skip
-    yield Verdict("hamm.large-m", "none at ε = 1, M = 20,000", Ruling.of(losses[1.0] < _NEARLY),
+    for x in _noisy(soft):
+        panels = [f"KDD99, M = {m:,}" for m in KDD_PARTIES]
+        lost = [lines[panel, "batch"].mean(0.0) - lines[panel, "soft, paper"].mean(x) for panel in panels]
+        deviations = [lines[panel, "soft, paper"].sd(x) for panel in panels]
+        measured = ", ".join(f"{mean:.3f} ± {sd:.3f}" for mean, sd in zip(lost, deviations, strict=True))
+        yield Verdict(
+            "hamm.large-m", f"a larger M loses no more, ε = {1 / x:.2g}",
+            Ruling.of(all(after <= before for before, after in pairwise(lost))),
+            f"batch less soft labels: {measured} at M = 5,000, 10,000, 20,000",
+            why=_OF_NOISE_ALONE if x > _NOISE_ALONE else "",
+        )  # fmt: skip
+    yield Verdict("hamm.large-m", "no loss at ε = 1, M = 20,000", Ruling.of(losses[1.0] < _NEARLY),
                   f"soft labels {_at(soft, 1.0)}, batch {batch.mean(0.0):.3f}")  # fmt: skip
     yield beats_one("hamm.tight-vote", KDD, largest["vote, tight"], largest["individual"])
 
 
 def judge_url(curves: Sequence[Curve]) -> Iterable[Verdict]:
-    """Votes of 400 parties, with tight noise, against a party alone."""
+    """Votes of 400 parties, with tight noise, against individual ones."""
     lines = {curve.name: curve for curve in curves}
     case = "URL, M = 400 (of 5,700 rows)"
     yield beats_one("hamm.tight-vote", case, lines["vote, tight"], lines["individual"])
 
 
 def beats_one(claim: str, case: str, line: Curve, individual: Curve, until: float = math.inf) -> Verdict:
-    """Whether a line's mean is above that of parties alone at each 1/epsilon up to ``until``."""
+    """Whether a line's mean is above that of individual parties at each 1/epsilon up to ``until``."""
     alone = individual.mean(0.0)
     better = all(line.mean(x) > alone for x in _noisy(line) if x <= until)
-    return Verdict(claim, case, Ruling.of(better), f"{_along(line, until)}; a party alone {alone:.3f}")
+    return Verdict(claim, case, Ruling.of(better), f"{_along(line, until)}; individual {alone:.3f}")
 
 
 def too_sensitive(case: str, lines: Mapping[str, Curve]) -> Verdict:
-    """Whether published votes are worth less than a party alone, with noise of any epsilon."""
+    """Whether published votes are worth less than individual parties' models, with noise of any epsilon."""
     vote, alone = lines["vote, paper"], lines["individual"].mean(0.0)
     worse = all(vote.mean(x) < alone for x in _noisy(vote))
-    return Verdict("hamm.votes-too-sensitive", case, Ruling.of(worse), f"{_along(vote)}; a party alone {alone:.3f}")
+    return Verdict("hamm.votes-too-sensitive", case, Ruling.of(worse), f"{_along(vote)}; individual {alone:.3f}")
 
 
 def judge_averages(curves: Sequence[Curve]) -> Iterable[Verdict]:
@@ -213,27 +230,35 @@ def judge_averages(curves: Sequence[Curve]) -> Iterable[Verdict]:
 def judge_risks(curves: Sequence[Curve]) -> Iterable[Verdict]:
     """The slopes over M and over epsilon, the proof's bound, and Theorem 4's at the settings of the experiments."""
     for curve in curves:
-        slope = _slope({m: curve.mean(m) for m in curve.runs})
-        yield Verdict("hamm.order", f"over M, {curve.name}", Ruling.of(abs(slope + 2) <= SLOPE), f"slope {slope:.2f}")
-    for m in map(float, PARTIES[:: len(PARTIES) - 1]):
-        slope = _slope({float(curve.name.split("= ")[1]): curve.mean(m) for curve in curves})
-        yield Verdict("hamm.order", f"over ε, M = {m:,.0f}", Ruling.of(abs(slope + 2) <= SLOPE), f"slope {slope:.2f}")
+        yield _in_squares(f"over M, {curve.name}", {m: curve.mean(m) for m in curve.runs})
+    for m in map(float, PARTIES):
+        means = {float(curve.name.split("= ")[1]): curve.mean(m) for curve in curves}
+        yield _in_squares(f"over ε, M = {m:,.0f}", means)
     part = max(float((runs > (curve.bound or {})[m]).mean()) for curve in curves for m, runs in curve.runs.items())
     ratio = min((curve.bound or {})[m] / curve.mean(m) for curve in curves for m in curve.runs)
     yield Verdict("hamm.theorem4-proof", "all M and ε", Ruling.of(part <= CHANCE),
-                  f"within it in {1 - part:.0%} or more; it is at least {ratio:.3g} times the mean")  # fmt: skip
+                  f"{1 - part:.0%} of runs or more are within it; at least {ratio:,.0f} times the mean")  # fmt: skip
     yield from judge_theorem()
 
 
 def judge_theorem() -> Iterable[Verdict]:
-    """Theorem 4's terms beside the risk of w = 0."""
+    """Theorem 4's terms where they are above the risk of w = 0; where they are below, there is nothing measured."""
     for setting in THEOREM:
         sampling, trivial = sampling_term(setting.rows, LAMBDA), math.log(setting.classes)
         for epsilon in (10.0, 1.0):
             noise = noise_term(setting.features, setting.parties, epsilon, LAMBDA)
-            ruling = Ruling.VACUOUS if noise + sampling > trivial else Ruling.HOLDS
-            evidence = f"noise {noise:.3g}, sampling {sampling:,.0f}; w = 0 has a risk of {trivial:.2f}"
-            yield Verdict("hamm.theorem4", f"{setting.name}, ε = {epsilon:g}", ruling, evidence)
+            if noise + sampling > trivial:
+                evidence = f"noise {noise:.3g}, sampling {sampling:,.0f}; w = 0 has a risk of {trivial:.2f}"
+                yield Verdict("hamm.theorem4", f"{setting.name}, ε = {epsilon:g}", Ruling.VACUOUS, evidence)
+
+
+def _in_squares(case: str, means: Mapping[float, float]) -> Verdict:
+    """Whether means fall as the power -2, all along and from each to the next."""
+    steps = [_slope({x: means[x] for x in pair}) for pair in pairwise(sorted(means))]
+    slope = _slope(means)
+    holds = all(abs(each + 2) <= SLOPE for each in (slope, *steps))
+    evidence = f"slope {slope:.2f}; between neighbours {', '.join(f'{step:.2f}' for step in steps)}"
+    return Verdict("hamm.order", case, Ruling.of(holds), evidence)
 
 
 def _slope(points: Mapping[float, float]) -> float:

@@ -31,7 +31,11 @@ from scripts.figures.jain_plots import draw
 from scripts.figures.jain_runs import NONE, Setting, accuracies, excess, orthant
 from scripts.figures.point import Point
 
-PAPER = Paper("jain", "Jain & Thakurta, ICML 2014: risk bounds of private learning that hardly know the dimension")
+PAPER = Paper(
+    "jain",
+    "Jain & Thakurta, ICML 2014: risk bounds of private learning that hardly know the dimension",
+    "[11, run], [13, run], [15, run]; of leaders the run",
+)
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 RUNS, QUICK_RUNS = 20, 2
 _FEW = 10
@@ -208,9 +212,10 @@ def judge_excess(curves: Sequence[Curve]) -> Iterator[Verdict]:
         evidence = f"{min(means):.3g} to {max(means):.3g}, p = {COLUMNS[0]} to {COLUMNS[-1]:,}"
         holds = max(means) <= (1 + _SLOPE) * min(means)
         yield Verdict("jain.no-dimension", f"Theorem {theorem}, {mechanism}", Ruling.of(holds), evidence)
-    slopes = {mechanism: slope(by[f"{mechanism}, L2-Laplace"]) for mechanism in MECHANISMS}
-    evidence = ", ".join(f"{mechanism}: p^{fitted:.2f}" for mechanism, fitted in slopes.items())
-    yield Verdict("jain.grows", "output and objective", Ruling.of(min(slopes.values()) >= _ROOT), evidence)
+    for mechanism in MECHANISMS:
+        power = slope(by[f"{mechanism}, L2-Laplace"])
+        ours = "carries also what hides a solver's error, which grows with p" if mechanism == "objective" else ""
+        yield Verdict("jain.grows", mechanism, Ruling.of(power >= _ROOT), f"p^{power:.2f}", ours)
     yield below_bound("output and objective", curves)
 
 

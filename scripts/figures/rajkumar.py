@@ -32,7 +32,11 @@ from parley.learner.experiments.simulation import SimulationSettings
 from scripts.figures.frame import Figure, Line, Paper, Ruling, Verdict, errors
 from scripts.figures.panels import Outcome, Panels, Place, draw, fall, sweep, write
 
-PAPER = Paper("rajkumar", "Rajkumar & Agarwal, AISTATS 2012: private stochastic gradient descent among several parties")
+PAPER = Paper(
+    "rajkumar",
+    "Rajkumar & Agarwal, AISTATS 2012: private stochastic gradient descent among several parties",
+    "12; of draws for theorems 51 and 53",
+)
 
 PARTIES = (5, 10, 15)
 EPSILONS = (0.1, 0.2)

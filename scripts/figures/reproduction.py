@@ -1,6 +1,6 @@
 """The report: what each paper claims, and what came out, as the runs wrote it.
 
-`docs/reproduction.json` is the record: of each figure its runs, seeds and processor seconds, and a row for each case of
+`docs/reproduction.json` is the record: of each figure its runs and processor seconds, and a row for each case of
 a claim that it judges. `docs/reproduction.md` and `docs/papers.md` are written from the record and from the tables of
 `scripts.figures.claims`. A run replaces the records of the figures that it drew and leaves the others. A quick run,
 which cannot tell, also leaves those of full runs.
@@ -60,15 +60,13 @@ class Record:
     title: str
     runs: str
     points: int
-    seeds: Sequence[int]
     processor_seconds: float
     rows: Sequence[Row] = field(default_factory=tuple)
 
     @classmethod
     def of(cls, figure: Figure[Any], sweep: Sweep, seconds: float, rows: Sequence[Row]) -> Record:
         """Make the record of a sweep of a figure."""
-        seeds = {json.loads(point.arguments).get("seed") for point in sweep.points.values()} - {None}
-        return cls(figure.title, sweep.runs, len(sweep.points), sorted(seeds), round(seconds, 1), tuple(rows))
+        return cls(figure.title, sweep.runs, len(sweep.points), round(seconds, 1), tuple(rows))
 
     @property
     def tells(self) -> bool:
@@ -108,7 +106,7 @@ def page(records: Records, claims: Mapping[str, Claim], figures: Sequence[Figure
     """The report in Markdown: a page to cite, then each paper's claims, case by case, and its figures."""
     papers = [(paper, list(mine)) for paper, mine in groupby(figures, lambda figure: figure.paper)]
     cases = _cases(records)
-    parts = [_HEAD, _glance(papers, claims, cases), _measured(records)]
+    parts = [_HEAD, _glance(papers, claims, cases), _measured(records, figures)]
     for paper, mine in papers:
         own = [claim for claim in claims.values() if claim.paper == paper.name]
         theirs = [claim for claim in own if claim.by == "paper"]
@@ -190,11 +188,18 @@ judged by a figure names its claim in [the reproduction report](reproduction.md)
 
 
 def _glance(papers: Sequence[Any], claims: Mapping[str, Claim], cases: Mapping[str, Sequence[_Case]]) -> str:
-    """Of each paper: what holds, what does not, and why."""
-    parts = ["## At a glance\n"]
-    for paper, _ in papers:
-        theirs = [claim for claim in claims.values() if claim.paper == paper.name and claim.by == "paper"]
-        parts.append(f"**{paper.citation}**\n\n| in the paper | claim | verdict | why |\n|---|---|---|---|")
+    """Of each paper: how many claims came out how, then what holds, what does not, and why."""
+    theirs_of = {
+        paper.citation: [claim for claim in claims.values() if claim.paper == paper.name and claim.by == "paper"]
+        for paper, _ in papers
+    }
+    parts = ["## At a glance\n", f"| claims of | {' | '.join(_OUTCOMES)} |", f"|---|{'---|' * len(_OUTCOMES)}"]
+    for citation, theirs in theirs_of.items():
+        counts = Counter(_outcome([row for *_, row in cases.get(claim.key, ())]) for claim in theirs)
+        parts.append(_line(citation, *(str(counts[outcome] or "") for outcome in _OUTCOMES)))
+    parts.append("")
+    for citation, theirs in theirs_of.items():
+        parts.append(f"**{citation}**\n\n| in the paper | claim | verdict | why |\n|---|---|---|---|")
         parts += [
             _line(
                 claim.where,
@@ -205,6 +210,22 @@ def _glance(papers: Sequence[Any], claims: Mapping[str, Claim], cases: Mapping[s
         ]
         parts.append("")
     return "\n".join(parts)
+
+
+_OUTCOME_OF = {
+    "holds": "hold", "DOES NOT HOLD": "do not hold", "holds at another size": "hold at another size",
+    "vacuous as stated": "are vacuous", "the text leaves it open": "are left open",
+}  # fmt: skip
+_SOME, _WAIT = "hold in some cases", "wait for data"
+_OUTCOMES = (*_OUTCOME_OF.values(), _SOME, _WAIT)
+
+
+def _outcome(rows: Sequence[Row]) -> str:
+    """What came of a claim as a whole: the ruling of all its cases, or the hardest of those of which none holds."""
+    rulings = {row.ruling for row in rows} - {TOO_FEW}
+    if len(rulings) > 1 and Ruling.HOLDS in rulings:
+        return _SOME
+    return next((outcome for ruling, outcome in _OUTCOME_OF.items() if ruling in rulings), _WAIT)
 
 
 def _verdict(claim: Claim, rows: Sequence[Row]) -> tuple[str, str]:
@@ -218,16 +239,16 @@ def _verdict(claim: Claim, rows: Sequence[Row]) -> tuple[str, str]:
         for ruling in (*RULINGS, TOO_FEW) if ruling in counts
     )  # fmt: skip
     reasons = dict.fromkeys(f"{CAUSES[row.cause]}: {row.why}" for row in rows if row.cause)
-    return words, " ".join(reasons)
+    return words, "<br>".join(reasons)
 
 
-def _measured(records: Records) -> str:
+def _measured(records: Records, figures: Sequence[Figure[Any]]) -> str:
     """How to run it, and what each figure took."""
-    total = sum(record.processor_seconds for record in records.values())
-    points = sum(record.points for record in records.values())
+    total, points = (sum(getattr(one, name) for one in records.values()) for name in ("processor_seconds", "points"))
     head = _MEASURED.format(figures=len(records), points=points, one=total / 60, two=total / 120)
+    seeds = {figure.name: figure.paper.seeds for figure in figures}
     return "\n".join([head, *(
-        _line(f"`{name}`", f"{one.points:,}", one.runs, ", ".join(map(str, one.seeds)), f"{one.processor_seconds:,.0f}")
+        _line(f"`{name}`", f"{one.points:,}", one.runs, seeds[name], f"{one.processor_seconds:,.0f}")
         for name, one in records.items()
     ), ""])  # fmt: skip
 

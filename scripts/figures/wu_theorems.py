@@ -103,8 +103,8 @@ def judge(table: Theorems) -> Iterable[Verdict]:
     gaps = {T: float(gap.mean()) for T, gap in table.gaps.items()}
     evidence = f"bound {table.bound:.2g}; gap {', '.join(f'{gap:.3g} after T = {T:,}' for T, gap in gaps.items())}"
     yield Verdict("wu.theorem-2", "loans, n = 2,100, ε = 10", Ruling.of(gaps[HORIZONS[-1]] <= table.bound), evidence)
-    low, high = table.constants.min(), table.constants.max()
-    evidence = f"c₂ is at least {low:,.0f} to {high:,.0f} times the least fitness, at ε = .1 to 10 and n = {SIZE:,}"
+    constants = (f"{least:,.0f} at ε = {e:g}" for least, e in zip(table.constants, EPSILONS, strict=True))
+    evidence = f"n = {SIZE:,}: for the mean ψ to be within the bound, c₂ / f* is at least {', '.join(constants)}"
     yield Verdict("wu.theorem-3", SUBJECTS[FRAUDS.name], Ruling.OPEN, evidence)
     three, one = (float(psi.mean()) for psi in table.central)
     ratio, expected = three / one, len(CENTRAL[0].sizes) / len(CENTRAL[1].sizes)

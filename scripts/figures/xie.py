@@ -43,7 +43,11 @@ from scripts.figures.xie_tests import (
 )
 from scripts.figures.xie_theorems import NAMES, Constants, bounds, printed_hessian_bound
 
-PAPER = Paper("xie", "Xie's thesis: local, global and distributed private models")
+PAPER = Paper(
+    "xie",
+    "Xie's thesis: local, global and distributed private models",
+    "[1, run]",
+)
 Judge = Callable[[Sequence[Curve]], Iterable[Verdict]]
 _LARGE_N = 26
 _FEW_SITES = 10

@@ -256,14 +256,19 @@ def changed(name: str, line: str, value: float, x: float | None = None, panel: s
         ("hamm_fig2", changed("hamm_fig2", "vote, tight", 0.4, 10.0), "tight-vote", "HAR, M = 1,000"),
         ("hamm_fig3", changed("hamm_fig3", "soft, paper", 0.88, 10.0, KDD), "kdd-soft", "M = 20,000"),
         ("hamm_fig3", changed("hamm_fig3", "soft, paper", 0.88, 0.1, KDD), "kdd-soft", "M = 20,000"),
-        ("hamm_fig3", changed("hamm_fig3", "soft, paper", 0.88, 1.0, KDD), "large-m", "none at ε = 1, M = 20,000"),
-        ("hamm_fig3", changed("hamm_fig3", "soft, paper", 0.9, None, "M = 5,000"), "large-m", "a larger M loses less"),
+        ("hamm_fig3", changed("hamm_fig3", "soft, paper", 0.88, 1.0, KDD), "large-m", "no loss at ε = 1, M = 20,000"),
+        ("hamm_fig3", changed("hamm_fig3", "soft, paper", 0.88, 1.0, "M = 10,000"), "large-m",
+         "a larger M loses no more, ε = 1"),
+        ("hamm_fig3", changed("hamm_fig3", "soft, paper", 0.9, 10.0, "M = 5,000"), "large-m",
+         "a larger M loses no more, ε = 0.1"),
         ("hamm_fig3", changed("hamm_fig3", "vote, paper", 0.6, 0.3, KDD), "votes-too-sensitive", KDD),
         ("hamm_fig3", changed("hamm_fig3", "vote, tight", 0.4, 10.0, KDD), "tight-vote", KDD),
         ("hamm_fig4", changed("hamm_fig4", "vote, tight", 0.4, 1.0), "tight-vote", "URL, M = 400 (of 5,700 rows)"),
         ("hamm_average", changed("hamm_average", "average, one against the rest", 0.7), "averages", "HAR, M = 1,000"),
         ("hamm_theorem4", risks(-1.5), "order", "over M, ε = 1"),
         ("hamm_theorem4", risks(-1.5), "order", "over ε, M = 250"),
+        ("hamm_theorem4", changed("hamm_theorem4", "ε = 1", 2e-6, 1000.0), "order", "over M, ε = 1"),
+        ("hamm_theorem4", changed("hamm_theorem4", "ε = 1", 2e-6, 1000.0), "order", "over ε, M = 1,000"),
         ("hamm_theorem4", risks(bound=0.5), "theorem4-proof", "all M and ε"),
     ],
 )  # fmt: skip
@@ -280,7 +285,7 @@ def test_all_noise_up_to_the_printed_one_is_judged_and_none_beyond_it() -> None:
     curves = changed("hamm_fig2", "soft, paper", 0.4, 10.0)
     (verdict,) = [each for each in FIGURES["hamm_fig2"].judge(curves) if each.case == "soft" and "one" in each.claim]
     assert verdict.ruling == Ruling.HOLDS
-    assert verdict.evidence == "0.890, 0.890, 0.890 at 1/ε = 0.1, 0.3, 1; a party alone 0.470"
+    assert verdict.evidence == "0.890, 0.890, 0.890 at 1/ε = 0.1, 0.3, 1; individual 0.470"
 
 
 def test_theorem_4_has_the_numbers_of_its_formula_and_says_nothing_at_the_experiments_settings() -> None:
@@ -297,9 +302,21 @@ def test_theorem_4_has_the_numbers_of_its_formula_and_says_nothing_at_the_experi
     assert [verdict.case for verdict in verdicts] == ["HAR, ε = 10", "HAR, ε = 1", "KDD99, ε = 10", "KDD99, ε = 1"]
 
 
-def test_a_bound_that_says_something_is_not_called_vacuous(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bound_that_says_something_is_not_called_vacuous_nor_said_to_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hamm, "THEOREM", (Size("large", 123, 10**8, 10**9, 2),))
-    assert {verdict.ruling for verdict in judge_theorem()} == {Ruling.HOLDS}
+    assert not list(judge_theorem())
+
+
+def test_a_step_up_is_laid_to_noise_where_that_is_longer_than_any_minimiser() -> None:
+    for x, laid in ((0.1, False), (1.0, False), (10 / 3, True), (10.0, True)):
+        verdicts = FIGURES["hamm_fig3"].judge(changed("hamm_fig3", "soft, paper", 0.9, x, "M = 5,000"))
+        (case,) = [each for each in verdicts if each.case == f"a larger M loses no more, ε = {1 / x:.2g}"]
+        assert case.ruling == Ruling.FAILS
+        assert (
+            case.evidence
+            == "batch less soft labels: 0.000 ± 0.000, 0.010 ± 0.000, 0.005 ± 0.000 at M = 5,000, 10,000, 20,000"
+        )
+        assert bool(case.why) == laid
 
 
 def test_each_verdict_is_of_an_entry_and_each_entry_has_one_or_waits() -> None:

@@ -171,8 +171,8 @@ def test_claims_of_excess_risk_can_fail() -> None:
             lines.append(replace(line, bound=dict.fromkeys(jain.COLUMNS, bound)))
         return rulings(jain.judge_excess(lines))
 
-    assert judged(0.0, 1.0, 1.0) == {"no-dimension": [HOLDS, HOLDS], "grows": [HOLDS], "below-bound": [HOLDS]}
-    assert judged(0.1, 0.3, 1e-7) == {"no-dimension": [FAILS, FAILS], "grows": [FAILS], "below-bound": [FAILS]}
+    assert judged(0.0, 1.0, 1.0) == {"no-dimension": [HOLDS, HOLDS], "grows": [HOLDS, HOLDS], "below-bound": [HOLDS]}
+    assert judged(0.1, 0.3, 1e-7) == {"no-dimension": [FAILS, FAILS], "grows": [FAILS, FAILS], "below-bound": [FAILS]}
     assert jain.slope(of("x", *(3.0 * x**0.5 for x in jain.COLUMNS))) == pytest.approx(0.5)
 
 
@@ -185,11 +185,12 @@ def test_the_claim_of_constraints_can_fail(free: float, limited: float, ruling: 
 def test_claims_of_samples_can_fail() -> None:
     def judged(grown: float, bound: float) -> dict[str, list[Ruling]]:
         runs: dict[float, FloatArray] = {p: np.full(3, math.log(2 * p) ** grown) for p in jain.COLUMNS}
-        curve = Curve("", "samples (tight)", runs, dict.fromkeys(jain.COLUMNS, bound))
+        curve = Curve("", "samples (tight)", runs, {p: 9 * math.log(2 * p) ** bound for p in jain.COLUMNS})
         return rulings(jain_simplex.judge_over_p([curve]))
 
-    assert judged(0.3, 100.0) == {"third-root": [HOLDS], "below-bound": [HOLDS]}
-    assert judged(1.5, 9.0) == {"third-root": [FAILS], "below-bound": [FAILS]}
+    assert judged(1.05, 0.5) == {"log-of-columns": [HOLDS, HOLDS], "below-bound": [HOLDS]}
+    assert judged(1.5, 1.0) == {"log-of-columns": [HOLDS, FAILS], "below-bound": [HOLDS]}
+    assert judged(3.0, 1.2) == {"log-of-columns": [FAILS, FAILS], "below-bound": [FAILS]}
     for power, ruling in ((-0.2, FAILS), (-0.4, HOLDS)):
         runs: dict[float, FloatArray] = {n: np.full(3, n**power) for n in jain_simplex.SIZES}
         by_size = Curve("", "samples (tight)", runs, dict.fromkeys(runs, 1.0))
@@ -197,20 +198,27 @@ def test_claims_of_samples_can_fail() -> None:
 
 
 def test_samples_are_similar_at_each_p_or_not_at_all() -> None:
-    def judged(paper: dict[int, float], tight: dict[int, float]) -> list[Ruling]:
-        both: dict[str, dict[int, float]] = {
-            "samples (paper)": paper,
-            "samples (tight)": tight,
-            NONE: dict.fromkeys(jain.COLUMNS, 0.9),
-        }
-        lines = [Curve(at, name, {p: np.full(2, mean) for p, mean in of.items()})
-                 for at in jain_simplex.PAIRS for name, of in both.items()]  # fmt: skip
-        return rulings(jain_simplex.judge_columns(lines))["similar"][:2]
-
     near = dict.fromkeys(jain.COLUMNS, 0.88)
-    assert judged(near, near | {100: 0.8}) == [HOLDS, FAILS]
-    assert judged({}, near) == [FAILS, HOLDS]
-    assert judged({10: 0.9}, near) == [FAILS, HOLDS]
+    far, none = near | {100: 0.8}, dict[int, float]()
+
+    def judged(*of_pairs: dict[int, float], tight: dict[int, float] = near) -> list[Verdict]:
+        lines = []
+        for panel, paper in zip(jain_simplex.PAIRS, of_pairs, strict=True):
+            means = {"samples (paper)": paper, "samples (tight)": tight, NONE: dict.fromkeys(jain.COLUMNS, 0.9)}
+            lines += [Curve(panel, name, {p: np.full(2, mean) for p, mean in of.items()}) for name, of in means.items()]
+        verdicts = list(jain_simplex.judge_columns(lines))
+        assert list(rulings(verdicts)) == ["similar", "similar-tight"]
+        return verdicts
+
+    assert [verdict.ruling for verdict in judged(near, near, near)] == [HOLDS] * 4
+    assert [verdict.ruling for verdict in judged(far, {10: 0.9}, none, tight=far)] == [FAILS] * 4
+    undecided = judged(near, far, none)[0]
+    assert undecided.ruling == Ruling.OPEN
+    assert "neither R nor λ" in undecided.why
+    assert undecided.evidence == (
+        "R = 1, λ = 1,000: less by 0.020 to 0.020; R = 4, λ = 3,000: less by 0.020 to 0.100; "
+        "R = 10, λ = 10,000: not one draw"
+    )
 
 
 # ── what the theorems prescribe ──────────────────────────────────────────────
@@ -248,16 +256,25 @@ def test_two_data_sets_make_coins_of_the_draws() -> None:
 
 def test_the_theorems_are_judged_by_what_was_worked_out(tmp_path: Path) -> None:
     (figure,) = (one for one in jain_simplex.FIGURES if one.name == "jain_theorem_4")
-    few, many = [0.04, 0.1, 0.2, 0.3, 1.7, 4.0], [2.0] * 6
-    own = [Ruling.VACUOUS, Ruling.ELSEWHERE]
+    few, many, vacuous = [0.04, 0.1, 0.2, 0.3, 1.7, 4.0], [2.0] * 6, Ruling.VACUOUS
     made_up = dict.fromkeys(jain_simplex.ASKED, few) | {jain_simplex.AUDITS: [0.0, 50.0, 2.3, 110.0]}
-    assert rulings(figure.redraw(made_up, tmp_path)) == {
-        "own-draws": own, "theorem-3": [HOLDS, FAILS], "tilt": [FAILS, FAILS],
+    verdicts = figure.redraw(made_up, tmp_path)
+    assert rulings(verdicts) == {
+        "own-draws": [vacuous, vacuous], "third-root": [vacuous, FAILS], "third-root-of-n": [vacuous, HOLDS],
+        "theorem-3": [HOLDS, FAILS], "tilt": [FAILS, FAILS],
     }  # fmt: skip
+    assert verdicts[1].evidence == "m = 0.04; of n up to 1e+10, m reaches 1 at n = 1e+09, where it is 1.7"
+    assert [verdict.evidence for verdict in verdicts if "entropy" in verdict.case] == [
+        "λ log p / n goes as (log p)^(0.67)", "λ log p / n goes as n^(-0.33)",
+    ]  # fmt: skip
     assert (tmp_path / "jain_theorem_4.png").stat().st_size > 10_000
     made_up = dict.fromkeys(jain_simplex.ASKED, many) | {jain_simplex.AUDITS: [0.5, 0.5, 0.5, 0.5]}
-    found = rulings(figure.redraw(made_up, tmp_path))
-    assert found["own-draws"][0] == HOLDS
-    assert found["theorem-3"] == found["tilt"] == [HOLDS, HOLDS]
+    ruled = rulings(figure.redraw(made_up, tmp_path))
+    assert ruled["theorem-3"] == ruled["tilt"] == ruled["own-draws"] == [HOLDS, HOLDS]
+    assert (ruled["third-root"], ruled["third-root-of-n"]) == ([FAILS], [HOLDS])
+    one_lacks = made_up | {next(iter(jain_simplex.ASKED)): [0.1] * 6}
+    assert rulings(figure.redraw(one_lacks, tmp_path))["own-draws"] == [vacuous, HOLDS]
     nowhere = dict.fromkeys(jain_simplex.ASKED, [0.1] * 6) | {jain_simplex.AUDITS: [0.5] * 4}
-    assert rulings(figure.redraw(nowhere, tmp_path))["own-draws"] == [Ruling.VACUOUS, Ruling.VACUOUS]
+    verdicts = figure.redraw(nowhere, tmp_path)
+    assert rulings(verdicts)["own-draws"] == [vacuous, vacuous]
+    assert verdicts[1].evidence == "m = 0.1; of n up to 1e+10, never 1"
