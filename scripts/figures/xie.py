@@ -11,6 +11,7 @@ that data.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,10 +69,12 @@ class Statement(NamedTuple):
     condition: Condition
     ours: str = ""
     why: str = ""
+    cause: str = ""
 
     def judged(self, lines: Lines) -> Verdict:
         """The verdict of curves."""
-        return ruled(self.claim, self.case, self.condition(lines), self.ours, self.why)
+        verdict = ruled(self.claim, self.case, self.condition(lines), self.ours, self.why)
+        return replace(verdict, cause=self.cause)
 
 
 # ── one site ─────────────────────────────────────────────────────────────────
@@ -243,7 +246,8 @@ _OVER_SITES = (
     ),
     Statement(
         "average-hardly-falls", "A's error decreases by little", lambda lines: falls_little(lines[AVERAGE]),
-        "little: less than .05", "A falls by about .08, more than our .05, and less than a third of what F falls by.",
+        "little: less than .05",
+        "A falls by .078 ± .030: more than our .05, not surely so, and less than a third of what F falls by.",
     ),
     Statement("average-hardly-falls", "F's error falls", lambda lines: falls(lines[F_LOC])),
 )  # fmt: skip
@@ -252,7 +256,7 @@ _OVER_AGGREGATOR = (
     Statement(
         "full-worst-in-m0", "F_Full of views of length 1", _worst(UNIT_VIEWS),
         "views of length 1, which alone are private for the aggregator's rows",
-        "With views of length 1 it errs most with few rows at the aggregator, and with many less than A.",
+        "With views of length 1 it errs most with few rows at the aggregator, and with many less than A.", "parley",
     ),
 )  # fmt: skip
 
