@@ -55,23 +55,20 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """How a figure was measured, and its rows."""
+    """How a figure was measured, whether by enough runs to judge, and its rows."""
 
     title: str
     runs: str
     points: int
     processor_seconds: float
+    tells: bool
     rows: Sequence[Row] = field(default_factory=tuple)
 
     @classmethod
     def of(cls, figure: Figure[Any], sweep: Sweep, seconds: float, rows: Sequence[Row]) -> Record:
         """Make the record of a sweep of a figure."""
-        return cls(figure.title, sweep.runs, len(sweep.points), round(seconds, 1), tuple(rows))
-
-    @property
-    def tells(self) -> bool:
-        """Whether it is of a run that was long enough to judge."""
-        return all(row.ruling != TOO_FEW for row in self.rows)
+        tells = sweep is not figure.quick
+        return cls(figure.title, sweep.runs, len(sweep.points), round(seconds, 1), tells, tuple(rows))
 
 
 Records = Mapping[str, Record]
@@ -221,7 +218,7 @@ _OUTCOMES = (*_OUTCOME_OF.values(), _SOME, _WAIT)
 
 
 def _outcome(rows: Sequence[Row]) -> str:
-    """What came of a claim as a whole: the ruling of all its cases, or the hardest of those of which none holds."""
+    """What came of a claim as a whole: the ruling of all its cases, or the hardest of them where none holds."""
     rulings = {row.ruling for row in rows} - {TOO_FEW}
     if len(rulings) > 1 and Ruling.HOLDS in rulings:
         return _SOME
