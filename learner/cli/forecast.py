@@ -344,7 +344,7 @@ def _likely(bound: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
     vacuous = (
         f"; that says nothing: weights of 0 are at most {at_zero} off" if bound["excess"] >= bound["at_zero"] else ""
     )
-    words = f"surely at most {excess}{beside} more than the best regularised risk on the owners' own examples"
+    words = f"at most {excess}{beside} more than the best regularised risk on the owners' own examples"
     yield f"in {bound['chance']:.0%} of draws", f"{words}, if the model is the exact minimiser{vacuous}"
 
 

@@ -63,7 +63,7 @@ class LikelyView(BaseModel):
     excess: Annotated[
         Figure,
         Field(
-            description="by how much the regularised fitness on the owners' own examples, for any examples, surely "
+            description="by how much the regularised fitness on the owners' own examples, for any examples, "
             "exceeds the best on those at most, if the model is the exact minimiser"
         ),
     ]

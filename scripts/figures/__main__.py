@@ -50,13 +50,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         print("\n".join(f"{figure.name}: {figure.title}" for figure in selected))
         return 0
+    if options.pages:
+        report(options.reproduction, options.out, figures, {})
+        return 0
     options.out.mkdir(parents=True, exist_ok=True)
     drawn, cache = list(_with_data(selected, quick=options.quick)), Cache(options.out / "cache")
     with dask_cluster(options.dask) if options.dask else processes(options.jobs) as executor:
         complete(cache, (point for _, sweep in drawn for point in sweep.points.values()), executor)
     after = {figure.name: redrawn(figure, sweep, cache, options.out) for figure, sweep in drawn}
     report(options.reproduction, options.out, figures, after)
-    return int(any(row.unexplained for record in after.values() for row in record.rows))
+    return int(any(row.is_unexplained(claims()[row.claim]) for record in after.values() for row in record.rows))
 
 
 def _with_data(figures: Iterable[Figure[Any]], *, quick: bool) -> Iterator[tuple[Figure[Any], Sweep]]:
@@ -76,7 +79,7 @@ def redrawn(figure: Figure[Any], sweep: Sweep, cache: Cache, out: Path) -> Recor
     """Write, draw and judge a figure; its record. Its rows are printed too."""
     verdicts = figure.redraw({label: cache.result(point) for label, point in sweep.points.items()}, out)
     print(f"{figure.name}: wrote {out / figure.name}.csv and .png")
-    rows = [Row.of(one, claims()[one.claim], tells=sweep is not figure.quick) for one in verdicts]
+    rows = [Row.of(one, tells=sweep is not figure.quick) for one in verdicts]
     for row in rows:
         print(f"{figure.name}: {row.claim}: {row.case}: {row.ruling} ({row.measured})")
     seconds = sum(cache.seconds(point) for point in dict.fromkeys(sweep.points.values()))
@@ -111,6 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("figures", nargs="*", metavar="FIGURE", help="of a figure or a paper (default: all)")
     parser.add_argument("--list", action="store_true", help="list the figures, and draw none")
+    parser.add_argument("--pages", action="store_true", help="write the report again from its record, and draw none")
     parser.add_argument("--quick", action="store_true", help="fewer runs a point: shows, judges not")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (default: %(default)s)")
     parser.add_argument("--dask", metavar="ADDRESS", help="a Dask cluster to compute on, such as tcp://host:8786")

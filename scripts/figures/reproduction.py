@@ -21,14 +21,14 @@ from scripts.figures.claims.table import Claim, Item
 from scripts.figures.frame import Figure, Ruling, Sweep, Verdict
 
 TOO_FEW = "too few runs to tell"
-CAUSES = {"paper": "the paper", "parley": "Parley", "data": "the data at hand", "": ""}
+CAUSES = {"paper": "the paper", "parley": "Parley", "data": "the data at hand"}
 RULINGS = tuple(str(ruling) for ruling in Ruling)
 RECORD, PAGE, PICTURES, ITEMS = "reproduction.json", "reproduction.md", "reproduction", "papers.md"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a figure says of a case of a claim: as a `Verdict`, in words."""
+    """What a figure says of a case of a claim: as a `Verdict`, in words. Its cause and reason are those of its own."""
 
     claim: str
     case: str
@@ -39,18 +39,20 @@ class Row:
     why: str = ""
 
     @classmethod
-    def of(cls, verdict: Verdict, claim: Claim, *, tells: bool) -> Row:
+    def of(cls, verdict: Verdict, *, tells: bool) -> Row:
         """Make the row of a verdict; too few runs say nothing."""
-        held = verdict.ruling is Ruling.HOLDS or not tells
-        return cls(
-            verdict.claim, verdict.case, str(verdict.ruling) if tells else TOO_FEW, verdict.evidence, verdict.ours,
-            "" if held else verdict.cause or claim.cause, "" if held else verdict.why or claim.why,
-        )  # fmt: skip
+        ruling = str(verdict.ruling) if tells else TOO_FEW
+        return cls(verdict.claim, verdict.case, ruling, verdict.evidence, verdict.ours, verdict.cause, verdict.why)
 
-    @property
-    def unexplained(self) -> bool:
-        """Whether it does not simply hold and says no cause."""
-        return self.ruling not in {Ruling.HOLDS, TOO_FEW} and not self.cause
+    def reason(self, claim: Claim) -> str:
+        """Return who is the cause, and why, where it does not simply hold; empty for nothing to say."""
+        if self.ruling in {Ruling.HOLDS, TOO_FEW} or not (cause := self.cause or claim.cause):
+            return ""
+        return f"{CAUSES[cause]}: {self.why or claim.why}"
+
+    def is_unexplained(self, claim: Claim) -> bool:
+        """Whether it does not simply hold and nothing says why."""
+        return self.ruling not in {Ruling.HOLDS, TOO_FEW} and not self.reason(claim)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +124,9 @@ def page(records: Records, claims: Mapping[str, Claim], figures: Sequence[Figure
 def papers_page(items: Sequence[Item], claims: Mapping[str, Claim]) -> str:
     """What each paper has, item by item, and how it stands in Parley, in Markdown."""
     counts: Counter[str] = Counter(item.standing for item in items)
-    said = ", ".join(f"{counts[standing]} {words}" for standing, words in STANDINGS.items() if counts[standing])
-    parts = [_ITEMS_HEAD.format(number=len(items), counts=said)]
+    parts = [_ITEMS_HEAD.format(number=len(items)), "| stands | items |\n|---|---|"]
+    parts += [_line(words, str(counts[standing])) for standing, words in STANDINGS.items() if counts[standing]]
+    parts.append("")
     for paper, mine in groupby(items, lambda item: item.paper):
         parts.append(
             f"## {_TITLES[paper]}\n\n| in the paper | item | stands | in Parley | note |\n|---|---|---|---|---|"
@@ -179,8 +182,8 @@ minutes of one core, which are about {two:.0f} of two.
 _ITEMS_HEAD = """\
 # What the papers have, and where it stands
 
-{number} items of five papers: {counts}. `make figures` writes this page from `scripts/figures/claims/items`. What is
-judged by a figure names its claim in [the reproduction report](reproduction.md).
+{number} items of five papers, as we count them. `make figures` writes this page from `scripts/figures/claims/items`. What
+a figure judges names its claim in [the reproduction report](reproduction.md), and works where it is judged, held or not.
 """
 
 
@@ -235,8 +238,8 @@ def _verdict(claim: Claim, rows: Sequence[Row]) -> tuple[str, str]:
         ruling if alone else f"{ruling} in {counts[ruling]} of {len(rows)}"
         for ruling in (*RULINGS, TOO_FEW) if ruling in counts
     )  # fmt: skip
-    reasons = dict.fromkeys(f"{CAUSES[row.cause]}: {row.why}" for row in rows if row.cause)
-    return words, "<br>".join(reasons)
+    reasons = dict.fromkeys(row.reason(claim) for row in rows)
+    return words, "<br>".join(filter(None, reasons))
 
 
 def _measured(records: Records, figures: Sequence[Figure[Any]]) -> str:
@@ -263,7 +266,7 @@ def _section(claim: Claim, cases: Sequence[_Case]) -> str:
     if cases:
         lines.append("| statement | case | figure | measured | ours | runs | verdict |\n|---|---|---|---|---|---|---|")
         for name, record, row in cases:
-            verdict = f"{row.ruling} ({CAUSES[row.cause]}: {row.why})" if row.cause else row.ruling
+            verdict = f"{row.ruling} ({reason})" if (reason := row.reason(claim)) else row.ruling
             lines.append(_line(place, row.case, f"`{name}`", row.measured, row.ours, record.runs, verdict))
         lines.append("")
     return "\n".join(lines)

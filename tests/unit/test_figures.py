@@ -126,7 +126,7 @@ def test_the_report_has_other_figures_rows_too_in_the_order_of_the_figures(
     before = read(tmp_path / "reproduction.json")
     one = tiny(holds=True)
     figures = [replace(one, name=name) for name in ("first", "tiny", "last")]
-    row = Row.of(Verdict(CLAIM.key, "a | b", Ruling.HOLDS, "2 of 2"), CLAIM, tells=True)
+    row = Row.of(Verdict(CLAIM.key, "a | b", Ruling.HOLDS, "2 of 2"), tells=True)
     record = Record.of(one, one.full, 1.5, [row])
     records = merged(before, {"last": record, "first": record}, figures)
     assert list(records) == ["first", "tiny", "last"]

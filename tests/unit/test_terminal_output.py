@@ -729,10 +729,10 @@ def test_a_forecast_is_a_summary_a_table_and_a_legend(monkeypatch: pytest.Monkey
         "as the paper prints it   Theorem 3: at most c₂; it drops the dimension",
         "without the dimension    nothing on the owners' own examples, noise energy 0.00988 a round",
         (
-            "in 95% of draws          surely at most 0.0457 (as the paper prints it, 0.988) more than the best "
-            "regularised risk on the owners'"
+            "in 95% of draws          at most 0.0457 (as the paper prints it, 0.988) more than the best "
+            "regularised risk on the owners' own"
         ),
-        "                         own examples, if the model is the exact minimiser",
+        "                         examples, if the model is the exact minimiser",
         "assumes that             rows are alike; noise is random",
         "time                     12.3 s, 6.17 ms a round: as measured",
         (
@@ -781,10 +781,10 @@ def test_a_forecast_with_ledgers_shows_what_would_be_left(monkeypatch: pytest.Mo
         "leave out                nobody",
         "proven                   at most 0.654 on the owners' own examples, noise energy 0.00988 a round",
         (
-            "in 95% of draws          surely at most 0.7 more than the best regularised risk on the owners' own "
-            "examples, if the model is the"
+            "in 95% of draws          at most 0.7 more than the best regularised risk on the owners' own "
+            "examples, if the model is the exact"
         ),
-        "                         exact minimiser; that says nothing: weights of 0 are at most 0.693 off",
+        "                         minimiser; that says nothing: weights of 0 are at most 0.693 off",
         "assumes that             rows are alike; noise is random",
         "time                     12.3 s, 6.17 ms a round: as measured",
         "",

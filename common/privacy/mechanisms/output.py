@@ -20,7 +20,7 @@ the other half, with zeta = 2 L if one record is replaced by another:
 
 Both published calibrations print the ridge as a sum: the site's own on the sum scale, Lambda = n lambda, plus Delta, so
 the risk has Lambda + Delta. The proof asks for Delta alone, and a stronger ridge only lowers the determinants, so the
-sum is private too, and costs error. ``"paper"`` has Delta = 2 c / epsilon. ``"thesis"`` bounds the Hessian of one
+sum is private too. ``"paper"`` has Delta = 2 c / epsilon. ``"thesis"`` bounds the Hessian of one
 example's loss as Xie's (3.8) does, by the Frobenius norm of a matrix, which for the Huber loss of half-width h is
 
     sqrt(d^2 / (4 h^2) + d (1 + 1/h)),

@@ -65,7 +65,7 @@ export class ForecastPane {
     return [!figures && h("p", {}, ...lead(outcome, label)),
       warning && h("p", { class: "warn" }, sentence(warning)), figures,
       h("p", { class: figures && "hint" }, `Expected ${this.words}, in ${percent(rate, 0)} of such runs.`),
-      outcome.likely && outcome.likely.excess < outcome.likely.at_zero && h("p", { class: "hint" }, `In ${percent(outcome.likely.chance, 0)} of draws of the noise surely at most ${number(outcome.likely.excess, 2)} more than the best regularised risk on the owners' own examples, if the model is the exact minimiser.`),
+      outcome.likely && outcome.likely.excess < outcome.likely.at_zero && h("p", { class: "hint" }, `In ${percent(outcome.likely.chance, 0)} of draws of the noise at most ${number(outcome.likely.excess, 2)} more than the best regularised risk on the owners' own examples, if the model is the exact minimiser.`),
       outcome.unstated && h("p", { class: "hint" }, sentence(outcome.unstated)),
       !figures && majority !== null && h("p", { class: "hint" }, `Always naming the commonest class is right in ${percent(majority)}.`)];
   }
