@@ -182,8 +182,9 @@ minutes of one core, which are about {two:.0f} of two.
 _ITEMS_HEAD = """\
 # What the papers have, and where it stands
 
-{number} items of five papers, as we count them. `make figures` writes this page from `scripts/figures/claims/items`. What
-a figure judges names its claim in [the reproduction report](reproduction.md), and works where it is judged, held or not.
+{number} items of five papers, as we count them. `make figures` writes this page from `scripts/figures/claims/items`.
+What a figure judges names its claim in [the reproduction report](reproduction.md), and works where it is judged, held
+or not.
 """
 
 
