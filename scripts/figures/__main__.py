@@ -102,10 +102,10 @@ def report(folder: Path, out: Path, figures: Sequence[Figure[Any]], after: Mappi
 
 
 def shrink(picture: Path, target: Path) -> None:
-    """Write a picture again in 64 colours and at most 1,200 pixels wide, so that the repository stays small."""
+    """Write a picture again in 256 colours and at most 1,200 pixels wide, so that the repository stays small."""
     with Image.open(picture) as image:
         image.thumbnail((1200, 10_000))
-        image.convert("RGB").quantize(64).save(target, optimize=True)
+        image.convert("RGB").quantize(256).save(target, optimize=True)
 
 
 def _parser() -> argparse.ArgumentParser:
