@@ -65,6 +65,7 @@ class Ruling(StrEnum):
     ELSEWHERE = "holds at another size"
     VACUOUS = "vacuous as stated"
     OPEN = "the text leaves it open"
+    UNTOLD = "cannot be told here"
 
     @classmethod
     def of(cls, holds: bool) -> Ruling:  # noqa: FBT001

@@ -168,6 +168,7 @@ item by item](papers.md).
 | holds at another size | not at the size of the data at hand, and at the paper's by the law that was measured |
 | vacuous as stated | the bound is no better than what is known without it, or asks for less than one draw |
 | the text leaves it open | a constant or a choice is not in the text |
+| cannot be told here | the runs are too few, or noise leaves too few points: neither shown nor refuted |
 """
 _MEASURED = """\
 ## How it is run
@@ -216,6 +217,7 @@ def _glance(papers: Sequence[Any], claims: Mapping[str, Claim], cases: Mapping[s
 _OUTCOME_OF = {
     "holds": "hold", "DOES NOT HOLD": "do not hold", "holds at another size": "hold at another size",
     "vacuous as stated": "are vacuous", "the text leaves it open": "are left open",
+    "cannot be told here": "cannot be told",
 }  # fmt: skip
 _SOME, _WAIT = "hold in some cases", "wait for data"
 _OUTCOMES = (*_OUTCOME_OF.values(), _SOME, _WAIT)
