@@ -69,7 +69,7 @@ demo: $(RUNTIME)  ## five hospitals and a learner on this machine
 docs: install  ## build the documents as a site in the folder site, strictly; loads nothing
 	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict --quiet
 
-figures: install  ## redraw every figure of the papers, and judge their claims (an hour; FIGURES="wu --quick --jobs 2")
+figures: install  ## redraw every figure of the papers, and judge their claims (half an hour; FIGURES="wu --quick --jobs 2")
 	$(BIN)/python -m scripts.figures $(FIGURES)
 
 bench: install  ## run the benchmarks of time and memory

@@ -40,10 +40,11 @@ Table = TypeVar("Table")
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """A paper: its module's name, how it is cited, and in words the seeds of its runs."""
+    """A paper: its module's name, how it is cited, its title and where it appeared, and in words its runs' seeds."""
 
     name: str
     citation: str
+    title: str
     seeds: str
 
 

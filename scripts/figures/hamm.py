@@ -60,7 +60,8 @@ from scripts.figures.point import Point
 PAPER = Paper(
     "hamm",
     "Hamm, Cao & Belkin, ICML 2016: learning privately from multiparty data",
-    "the number of the trial, from 0",
+    "“Learning Privately from Multiparty Data”, arXiv:1602.03552.",
+    "i for trial i, from 0",
 )
 TRIALS, REPEAT = 10, 10
 QUICK_REPEAT = 2

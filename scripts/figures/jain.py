@@ -34,7 +34,8 @@ from scripts.figures.point import Point
 PAPER = Paper(
     "jain",
     "Jain & Thakurta, ICML 2014: risk bounds of private learning that hardly know the dimension",
-    "[11, run], [13, run], [15, run]; of leaders the run",
+    "“(Near) Dimension Independent Risk Bounds for Differentially Private Learning”, PMLR 32.",
+    "[11, i], [13, i] or [15, i] for run i; i for leaders",
 )
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 RUNS, QUICK_RUNS = 20, 2

@@ -35,7 +35,8 @@ from scripts.figures.panels import Outcome, Panels, Place, draw, fall, sweep, wr
 PAPER = Paper(
     "rajkumar",
     "Rajkumar & Agarwal, AISTATS 2012: private stochastic gradient descent among several parties",
-    "12; of draws for theorems 51 and 53",
+    "“A Differentially Private Stochastic Gradient Descent Algorithm for Multiparty Classification”, PMLR 22:933-941.",
+    "12 for accuracies; 51 and 53 for draws of theorems",
 )
 
 PARTIES = (5, 10, 15)
@@ -161,7 +162,7 @@ def judge(examples: Examples, deal: Deal, panels: Panels) -> Iterator[Verdict]:
         epsilon: max(outcome(epsilon, "gop", x).mean - outcome(epsilon, "psgd", x).mean for x in deal.splits)
         for epsilon in EPSILONS
     }
-    words = _each(lambda epsilon: f"GOP at most {behind[epsilon]:.3f} better")
+    words = _each(lambda epsilon: f"GOP's mean less PSGD's is at most {behind[epsilon]:+.3f}")
     yield Verdict("rajkumar.psgd-gop", every, Ruling.of(max(behind.values()) < EQUAL), words, examples.ours)
     yield from _better_than_average(examples, deal, outcome)
     if deal is GIVEN:
@@ -178,9 +179,10 @@ def _sensitive(examples: Examples, deal: Deal, outcome: _Outcomes) -> Iterator[V
         line = [outcome(epsilon, "local_average", x) for x in deal.splits]
         certainty = errors(fall(line[0], line[-1]))
         rises = any(errors(fall(before, after)) < -SURE for before, after in pairwise(line))
-        evidence = f"{' → '.join(f'{one.mean:.3f}' for one in line)}, {certainty:.1f} standard errors"
+        evidence = f"{' → '.join(f'{one.mean:.3f}' for one in line)}, {certainty:.2f} paired standard errors"
         case = f"{examples.name}, ε = {epsilon:g}"
-        yield Verdict(claim, case, Ruling.of(certainty > SURE and not rises), evidence, examples.ours)
+        ruling = Ruling.FAILS if rises or certainty < -SURE else Ruling.HOLDS if certainty > SURE else Ruling.UNTOLD
+        yield Verdict(claim, case, ruling, evidence, examples.ours)
 
 
 def _better_than_average(examples: Examples, deal: Deal, outcome: _Outcomes) -> Iterator[Verdict]:
@@ -194,8 +196,8 @@ def _better_than_average(examples: Examples, deal: Deal, outcome: _Outcomes) -> 
         words = _each(lambda epsilon, pairs=pairs: "PSGD {:.3f}, LA {:.3f}".format(*(o.mean for o in pairs[epsilon])))  # type: ignore[misc]
         untold = not better and all(psgd.mean > la.mean for psgd, la in pairs.values())
         yield Verdict(
-            "rajkumar.psgd-la", f"{examples.name}, {name}", Ruling.of(better), words, examples.ours,
-            "parley" if untold else "", UNTOLD if untold else "",
+            "rajkumar.psgd-la", f"{examples.name}, {name}", Ruling.UNTOLD if untold else Ruling.of(better), words,
+            examples.ours, "parley" if untold else "", UNTOLD if untold else "",
         )  # fmt: skip
 
 

@@ -218,7 +218,7 @@ def _rates() -> Verdict:
     over_d = _slope(dimensions, [Proposition52.of(round(d), 0.1, DELTA).t for d in dimensions])
     over_epsilon = _slope(epsilons, [Proposition52.of(10, float(epsilon), DELTA).t for epsilon in epsilons])
     holds = abs(over_d - 2) < _SLOPE and abs(over_epsilon + 2) < _SLOPE
-    words = f"slope {over_d:.2f} over d from 1,000, {over_epsilon:.2f} over ε̃"
+    words = f"slope {over_d:.2f} over d = 1,000 to 100,000, {over_epsilon:.2f} over ε̃ = .01 to 1"
     return Verdict("rajkumar.proposition52", "T̂ goes as d² / ε̃²", Ruling.of(holds), words)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from scripts.figures.claims.table import Claim, Item
 from scripts.figures.frame import Figure, Ruling, Sweep, Verdict
+from scripts.figures.sources import digest_of_data
 
 TOO_FEW = "too few runs to tell"
 CAUSES = {"paper": "the paper", "parley": "Parley", "data": "the data at hand"}
@@ -57,20 +58,30 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """How a figure was measured, whether by enough runs to judge, and its rows."""
+    """How a figure was measured, whether by enough runs to judge, by what code, libraries and data, and its rows.
+
+    Digests are SHA-256 (`scripts.figures.sources`), the code's of all that its first point may run.
+    """
 
     title: str
     runs: str
     points: int
     processor_seconds: float
     tells: bool
+    code: str
+    libraries: Mapping[str, str]
+    data: Mapping[str, str]
     rows: Sequence[Row] = field(default_factory=tuple)
 
     @classmethod
     def of(cls, figure: Figure[Any], sweep: Sweep, seconds: float, rows: Sequence[Row]) -> Record:
         """Make the record of a sweep of a figure."""
-        tells = sweep is not figure.quick
-        return cls(figure.title, sweep.runs, len(sweep.points), round(seconds, 1), tells, tuple(rows))
+        specification = next(iter(sweep.points.values())).specification
+        data = {folder: digest_of_data(folder) for point in sweep.points.values() for folder in point.data}
+        return cls(
+            figure.title, sweep.runs, len(sweep.points), round(seconds, 1), sweep is not figure.quick,
+            specification["code"], specification["libraries"], data, tuple(rows),
+        )  # fmt: skip
 
 
 Records = Mapping[str, Record]
@@ -109,7 +120,7 @@ def page(records: Records, claims: Mapping[str, Claim], figures: Sequence[Figure
     for paper, mine in papers:
         own = [claim for claim in claims.values() if claim.paper == paper.name]
         theirs = [claim for claim in own if claim.by == "paper"]
-        parts.append(f"## {paper.citation}\n")
+        parts += [f"## {paper.citation}\n", _wrapped(paper.title)]
         parts += [_section(claim, cases.get(claim.key, ())) for claim in theirs]
         if added := [claim for claim in own if claim.by == "parley"]:
             parts.append("### What Parley claims beside\n")
@@ -155,9 +166,10 @@ _HEAD = """\
 What five papers claim, and what comes out when Parley runs it. A claim stands here in the words or the formula of its
 paper, at the place that is named, and is judged at the paper's own setting where its data can be had. What is ours in
 judging it is called ours: a band, a criterion, a data set, a size. Words without quotation marks are ours, for what the
-text says there. No claim is turned round, and nothing is tuned until a claim holds.
+text says there. No claim is turned round. Where a band, a restriction or a way was chosen after results were seen, its
+entry says so.
 
-To cite a verdict, name the claim (`rajkumar.psgd-flat`) and the version of Parley. `make figures` writes this page, its
+To cite a verdict, name the claim (`rajkumar.psgd-flat`) and the commit of this page. `make figures` writes it, its
 pictures and `docs/reproduction.json`; change the code or `scripts/figures/claims`, not the page. [What each paper has,
 item by item](papers.md).
 
@@ -174,9 +186,11 @@ _MEASURED = """\
 ## How it is run
 
 `make figures` measures all in full; `FIGURES="--quick"` takes fewer runs, `FIGURES="hamm --jobs 2"` one paper on two
-cores. `PARLEY_DATA` names the folder of [the public data](how-to/research.md). Each point has its seeds and one thread,
-so that the same code, libraries and data give the same page. {figures} figures of {points:,} points took {one:.0f}
-minutes of one core, which are about {two:.0f} of two.
+cores, and `python -m scripts.figures NAME` the figure that a row names. `PARLEY_DATA` names the folder of [the public
+data](how-to/research.md). Each figure's numbers are written as CSV, beside its picture, into the folder `figures`. Each
+point has its seeds and one thread, so that the same code, libraries and data give the same page. {figures} figures of
+{points:,} points took {one:.0f} minutes of one core, which are about {two:.0f} of two, by {libraries}. The digests of
+code and data are in `docs/reproduction.json`.
 
 | figure | points | runs a point | seeds | processor seconds |
 |---|---|---|---|---|"""
@@ -184,8 +198,8 @@ _ITEMS_HEAD = """\
 # What the papers have, and where it stands
 
 {number} items of five papers, as we count them. `make figures` writes this page from `scripts/figures/claims/items`.
-What a figure judges names its claim in [the reproduction report](reproduction.md), and works where it is judged, held
-or not.
+An item “works” where Parley has it: an algorithm that runs, a figure that is drawn, a claim that is judged. Whether the
+claim holds is another question, which [the reproduction report](reproduction.md) answers under the name that is given.
 """
 
 
@@ -205,7 +219,7 @@ def _glance(papers: Sequence[Any], claims: Mapping[str, Claim], cases: Mapping[s
         parts += [
             _line(
                 claim.where,
-                f"[{claim.short}](#{_anchor(claim)})",
+                f"[{claim.short}](#{_anchor(claim)}) (`{claim.key}`)",
                 *_verdict(claim, [row for *_, row in cases.get(claim.key, ())]),
             )
             for claim in theirs
@@ -248,7 +262,10 @@ def _verdict(claim: Claim, rows: Sequence[Row]) -> tuple[str, str]:
 def _measured(records: Records, figures: Sequence[Figure[Any]]) -> str:
     """How to run it, and what each figure took."""
     total, points = (sum(getattr(one, name) for one in records.values()) for name in ("processor_seconds", "points"))
-    head = _MEASURED.format(figures=len(records), points=points, one=total / 60, two=total / 120)
+    libraries = sorted({f"{name} {version}" for one in records.values() for name, version in one.libraries.items()})
+    head = _MEASURED.format(
+        figures=len(records), points=points, one=total / 60, two=total / 120, libraries=", ".join(libraries)
+    )
     seeds = {figure.name: figure.paper.seeds for figure in figures}
     return "\n".join([head, *(
         _line(f"`{name}`", f"{one.points:,}", one.runs, seeds[name], f"{one.processor_seconds:,.0f}")

@@ -54,7 +54,8 @@ from scripts.figures.wu_runs import (
 PAPER = Paper(
     "wu",
     "Wu, Farokhi, Smith & Kaafar, IEEE S&P 2020: the value of collaboration",
-    "[3, run]; the order of rows 7",
+    "“The Value of Collaboration in Convex Machine Learning with Differential Privacy”, arXiv:1906.09679.",
+    "[3, i] for run i; 7 for the order of rows",
 )
 REPEAT, QUICK_REPEAT = 50, 4
 SECONDS = 0.04

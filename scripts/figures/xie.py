@@ -47,7 +47,8 @@ from scripts.figures.xie_theorems import NAMES, Constants, bounds, printed_hessi
 PAPER = Paper(
     "xie",
     "Xie's thesis: local, global and distributed private models",
-    "[1, run]",
+    "A thesis on privacy in distributed learning, whose title page is not at hand.",
+    "[1, i] for run i",
 )
 Judge = Callable[[Sequence[Curve]], Iterable[Verdict]]
 _LARGE_N = 26
