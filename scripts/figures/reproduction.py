@@ -183,17 +183,12 @@ item by item](papers.md).
 | cannot be told here | the runs are too few, or noise leaves too few points: neither shown nor refuted |
 """
 _MEASURED = """\
-## How it is run
-
 `make figures` measures all in full; `FIGURES="--quick"` takes fewer runs, `FIGURES="hamm --jobs 2"` one paper on two
 cores, and `python -m scripts.figures NAME` the figure that a row names. `PARLEY_DATA` names the folder of [the public
 data](how-to/research.md). Each figure's numbers are written as CSV, beside its picture, into the folder `figures`. Each
 point has its seeds and one thread, so that the same code, libraries and data give the same page. {figures} figures of
 {points:,} points took {one:.0f} minutes of one core, which are about {two:.0f} of two, by {libraries}. The digests of
-code and data are in `docs/reproduction.json`.
-
-| figure | points | runs a point | seeds | processor seconds |
-|---|---|---|---|---|"""
+code and data are in `docs/reproduction.json`."""
 _ITEMS_HEAD = """\
 # What the papers have, and where it stands
 
@@ -267,7 +262,8 @@ def _measured(records: Records, figures: Sequence[Figure[Any]]) -> str:
         figures=len(records), points=points, one=total / 60, two=total / 120, libraries=", ".join(libraries)
     )
     seeds = {figure.name: figure.paper.seeds for figure in figures}
-    return "\n".join([head, *(
+    columns = "| figure | points | runs a point | seeds | processor seconds |\n|---|---|---|---|---|"
+    return "\n".join(["## How it is run\n", _wrapped(head), columns, *(
         _line(f"`{name}`", f"{one.points:,}", one.runs, seeds[name], f"{one.processor_seconds:,.0f}")
         for name, one in records.items()
     ), ""])  # fmt: skip
