@@ -99,7 +99,7 @@ def test_a_claim_that_fails_without_a_cause_fails_the_command(
     assert command(holds=False, claim=CLAIM.model_copy(update={"cause": "paper", "why": "it is not"})) == 0
     text = (tmp_path / "reproduction.md").read_text(encoding="utf-8")
     assert row.replace("HOLD |", "HOLD (the paper: it is not) |") in text
-    assert "| Theorem 1 | [it is so](#paperso) | DOES NOT HOLD | the paper: it is not |" in text
+    assert "| Theorem 1 | [it is so](#paperso) (`paper.so`) | DOES NOT HOLD | the paper: it is not |" in text
 
 
 def test_a_quick_run_judges_nothing_and_leaves_what_a_full_one_wrote(

@@ -76,7 +76,7 @@ def test_each_claim_can_hold_and_fail(deal: Deal) -> None:
     sensitive = "la-shares" if deal is GIVEN else "la-parties"
     middle = list(deal.splits)[1]
     otherwise: tuple[tuple[Callable[[str, float], float], set[str]], ...] = (
-        (lambda line, _: as_the_paper_says(line, 1), {sensitive}),
+        (lambda line, x: as_the_paper_says(line, 2 * middle - x), {sensitive}),
         (lambda line, x: 0.7 + 0.1 * (x == middle) if line == "psgd" else as_the_paper_says(line, x), {"psgd-flat"}),
         (lambda line, x: 0.8 if line == "gop" and x == middle else as_the_paper_says(line, x), {"psgd-gop"}),
         (lambda line, x: 0.75 - 0.01 * x if line == "local_average" else as_the_paper_says(line, x), {"psgd-la"}),
@@ -84,6 +84,16 @@ def test_each_claim_can_hold_and_fail(deal: Deal) -> None:
     )
     for accuracy, failed in otherwise:
         assert failing(list(judge(BALL, deal, panels(deal, accuracy)))) == failed
+
+
+@pytest.mark.parametrize("deal", [GIVEN, RANDOM], ids=lambda deal: deal.name)
+def test_what_runs_cannot_tell_is_no_refutation(deal: Deal) -> None:
+    flat = judge(BALL, deal, panels(deal, lambda line, _: as_the_paper_says(line, 1)))
+    assert {verdict.ruling for verdict in flat if ".la-" in verdict.claim} == {Ruling.UNTOLD}
+    near = judge(BALL, deal, panels(deal, lambda line, _: 0.698 if line == "local_average" else 0.7))
+    untold = [verdict for verdict in near if verdict.claim == "rajkumar.psgd-la" and verdict.ruling is Ruling.UNTOLD]
+    assert untold
+    assert all(verdict.cause == "parley" for verdict in untold)
 
 
 def test_of_few_parties_each_split_is_judged_by_itself() -> None:
