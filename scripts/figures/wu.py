@@ -132,10 +132,10 @@ def collaborations(setting: Setting) -> Plan:
     n = SIZES[setting.folder][-1] // 3
     small = n // 15
     return {
-        "two, ε = 10": {0: Owners((n, n), (10.0, 10.0))},
-        "and an equal one": {1: Owners((n, n, n), (10.0, 10.0, 10.0))},
-        "and a small one, ε = .1": {2: Owners((n, n, small), (10.0, 10.0, 0.1))},
-        "and a large one, ε = .1": {3: Owners((n, n, n), (10.0, 10.0, 0.1))},
+        f"two at ε = 10; n = {2 * n:,}": {0: Owners((n, n), (10.0, 10.0))},
+        f"two at ε = 10; and an equal one; n = {3 * n:,}": {1: Owners((n, n, n), (10.0, 10.0, 10.0))},
+        f"two at ε = 10; and a small one at .1; n = {2 * n + small:,}": {2: Owners((n, n, small), (10.0, 10.0, 0.1))},
+        f"two at ε = 10; and a large one at .1; n = {3 * n:,}": {3: Owners((n, n, n), (10.0, 10.0, 0.1))},
     }
 
 
@@ -282,7 +282,9 @@ def judge_slopes(x: str) -> Callable[[Setting], Judge]:
         def judge(series: Sequence[Series]) -> Iterable[Verdict]:
             slopes = {one.name: fitted[0] for one in series if (fitted := one.fit())}
             if not slopes:
-                yield verdict(Ruling.FAILS, "no line has two points where noise dominates", cause="parley", why=NO_LINE)
+                yield verdict(
+                    Ruling.UNTOLD, "no line has two points where noise dominates", cause="parley", why=NO_LINE
+                )
                 return
             lines = [one for one in series if one.name in slopes]
             evidence = "slopes " + ", ".join(

@@ -7,7 +7,8 @@ over its constant. The others of the other scenarios are ours, and have the pred
 surface is the prediction, scaled to the same geometric mean.
 
 The power of the prediction that psi goes as is fitted over the points where noise dominates, for the printed scenario
-and for the three others. Where its standard error, of runs left out one at a time, does not tell 1 from 2, it is open.
+and for the three others. Where its standard error, of runs left out one at a time, does not tell 1 from 2, no power is
+claimed.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ SMALL, CONSERVATIVE, LIBERAL = 1_000, 0.1, 10.0
 PRINTED = f"two small ones, ε = {CONSERVATIVE:g}"
 TELLS = 0.5
 """Twice the standard error of a power is at most half the way from 1 to 2, or it does not tell."""
-UNTOLD = "at the sizes and budgets that are ours, noise dominates at too few points to tell which power it is"
+TOO_FEW = "at the sizes and budgets that are ours, noise dominates at too few points to tell which power it is"
 UPPER = (
     "the prediction is Theorem 3's bound, an upper one, and ψ goes as its square, as the abstract and Figures 4, 5, 9 "
     "and 10 have it"
@@ -131,7 +132,7 @@ def judge(setting: Setting, series: Sequence[Series]) -> Iterable[Verdict]:
 
 def _prediction(fitted: Power, case: str, ours: str) -> Verdict:
     if fitted.error > TELLS:
-        return Verdict("wu.prediction", case, Ruling.FAILS, fitted.evidence, ours, "parley", UNTOLD)
+        return Verdict("wu.prediction", case, Ruling.UNTOLD, fitted.evidence, ours, "parley", TOO_FEW)
     ruling = Ruling.of(abs(fitted.power - 1) <= TOLERANCE)
     squared = abs(fitted.power - 2) <= TOLERANCE
     cause, why = ("paper", UPPER) if squared else ("", "")
@@ -146,9 +147,9 @@ def draw(setting: Setting, title: str, series: Sequence[Series], path: Path) -> 
         grid, predicted = np.array([one.median for one in first]), np.array([expected[one.name] for one in first])
         scaled = predicted * np.exp(np.log(grid).mean() - np.log(predicted).mean())
         rows, columns = [one.name.rpartition(" ")[2] for one in first], [f"{x:g}" for x in first[0].x]
-        source = "the printed prediction, scaled" if name == PRINTED else "the prediction by the same rule, scaled"
-        surfaces.append(Surface(f"{name}: median ψ", grid, rows, columns))
-        surfaces.append(Surface(source, scaled, rows, columns))
+        source = "the printed prediction" if name == PRINTED else "the same rule"
+        surfaces.append(Surface(f"joining {name}: median ψ", grid, rows, columns))
+        surfaces.append(Surface(f"{source}, scaled to the left's geometric mean", scaled, rows, columns))
     draw_surfaces(title, ("ε₁", "n₁"), surfaces, path)
 
 

@@ -21,6 +21,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 """Of the Okabe-Ito palette."""
 ABOVE = 5.0
 """Noise dominates where psi is so many times its floor."""
+LIGHT = "yellow is low, blue is high, by logarithms"
+"""What the colours of a surface are."""
 LEAST = 1e-8
 """Logarithms begin here: psi of a run may come out a rounding error below 0."""
 
@@ -64,6 +66,11 @@ class Series:
             return None
         slope, intercept = np.polyfit(np.log(self.x[self.noisy]), np.log(self.mean[self.noisy]), 1)
         return float(slope), float(intercept)
+
+
+def two_digits(value: float) -> str:
+    """A number in two digits, without a power of ten where it is large."""
+    return f"{float(f'{value:.2g}'):,.0f}" if value >= 10 else f"{value:.2g}"  # noqa: PLR2004 -- it has two digits
 
 
 @contextmanager
@@ -118,7 +125,7 @@ def draw_surface(x_label: str, title: str, series: Sequence[Series], path: Path)
         axes.set_xticks(range(len(series[0].x)), [f"{x:g}" for x in series[0].x])
         axes.set_yticks(range(len(series)), [f"{int(one.name):,}" for one in series])
         axes.set(xlabel=x_label, ylabel="n, examples of all owners")
-        axes.set_title("median ψ, on a logarithmic scale of colours", fontsize=9, loc="left")
+        axes.set_title(f"median ψ; {LIGHT}", fontsize=9, loc="left")
 
 
 def _colours(axes: Axes, grid: FloatArray) -> None:
@@ -127,7 +134,7 @@ def _colours(axes: Axes, grid: FloatArray) -> None:
     axes.imshow(logarithms, origin="lower", aspect="auto", cmap="cividis_r")
     for (row, column), value in np.ndenumerate(grid):
         colour = "white" if logarithms[row, column] > logarithms.mean() else "black"
-        axes.text(column, row, f"{value:.2g}", ha="center", va="center", color=colour, fontsize=8)
+        axes.text(column, row, two_digits(value), ha="center", va="center", color=colour, fontsize=8)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,11 +148,11 @@ class Surface:
 
 
 def draw_surfaces(title: str, labels: tuple[str, str], surfaces: Sequence[Surface], path: Path) -> None:
-    """Panels two abreast, each with colours of its own; ``labels`` are those of columns and of rows."""
+    """Panels two abreast, each with its own colours; ``labels`` are those of columns and of rows."""
     with mpl.rc_context({"backend": "agg", "font.size": 9}):
         rows = (len(surfaces) + 1) // 2
         figure, every = plt.subplots(rows, 2, figsize=(9.6, 3.6 * rows), layout="constrained", squeeze=False)
-        figure.suptitle(title, fontsize=11, x=0.01, ha="left")
+        figure.suptitle(f"{title}\n{LIGHT}", fontsize=11, x=0.01, ha="left")
         for axes, surface in zip(every.flat, surfaces, strict=False):
             _colours(axes, surface.grid)
             axes.set_xticks(range(len(surface.columns)), surface.columns)
@@ -160,8 +167,9 @@ def draw_boxes(x_label: str, title: str, series: Sequence[Series], path: Path) -
     """A box that holds half of each series' runs, whiskers that hold nine tenths."""
     with canvas(title, path) as axes:
         axes.boxplot([np.maximum(one.psi[0], LEAST) for one in series], whis=(5, 95), showfliers=False, widths=0.5)
-        axes.set_xticks(range(1, len(series) + 1), [one.name for one in series], fontsize=8)
+        axes.set_xticks(range(1, len(series) + 1), [one.name.replace("; ", "\n") for one in series], fontsize=8)
         axes.set(xlabel=x_label, yscale="log")
+        axes.set_title("line: median; box: 25-75 % of the runs; whiskers: 5-95 %", fontsize=9, loc="left")
         axes.grid(axis="y", color="0.9")
 
 

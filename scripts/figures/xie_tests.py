@@ -2,7 +2,8 @@
 
 *Surely* is by more than three standard errors of the runs' differences, and of several comparisons with a t-test's
 chance below 1 % over all of them (Bonferroni), so that long curves get no more false alarms. A curve *rises* if the
-mean at some x is surely above that at an earlier one, of all pairs.
+mean at some x is surely above that at an earlier one, of all pairs. What differs in the claimed direction, of curves
+at most x, but not surely, and nowhere surely in the other, is *untold*: so few runs neither show nor refute it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from scipy import stats
 
 from parley.common.arrays import FloatArray
 from scripts.figures.curves import Curve
-from scripts.figures.frame import standard_error
+from scripts.figures.frame import Ruling, standard_error
 
 SURE = 3.0
 FALSE_ALARM = 0.01
@@ -30,15 +31,22 @@ LITTLE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Whether something holds, and in what numbers."""
+    """Whether something holds, in what numbers, and if it does not, whether that is because runs are too few."""
 
     holds: bool
     words: str
+    untold: bool = False
+
+    @property
+    def ruling(self) -> Ruling:
+        """That it holds, that it does not, or that these runs cannot tell."""
+        return Ruling.UNTOLD if self.untold and not self.holds else Ruling.of(self.holds)
 
 
 def together(*findings: Finding) -> Finding:
-    """Whether all hold, in the words of all."""
-    return Finding(all(one.holds for one in findings), "; ".join(one.words for one in findings))
+    """Whether all hold, in the words of all; untold if each one holds or is untold."""
+    untold = all(one.holds or one.untold for one in findings)
+    return Finding(all(one.holds for one in findings), "; ".join(one.words for one in findings), untold)
 
 
 def sure(differences: FloatArray, comparisons: int = 1) -> bool:
@@ -56,12 +64,12 @@ def falls(curve: Curve) -> Finding:
     """Whether the last mean is surely below the first one, and the curve rises nowhere."""
     first, last = _ends(curve)
     rise = rises(curve)
-    error = standard_error(change(curve))
-    words = f"{curve.name} {curve.mean(first):.4f} → {curve.mean(last):.4f} (± {error:.4f})"
+    down = change(curve)
+    words = f"{curve.name} {curve.mean(first):.4f} → {curve.mean(last):.4f} (± {size(standard_error(down))})"
     if rise:
         low, high = rise
         words += f", rises from {curve.mean(low):.4f} at {low:g} to {curve.mean(high):.4f} at {high:g}"
-    return Finding(rise is None and sure(curve.runs[first] - curve.runs[last]), words)
+    return Finding(rise is None and sure(down), words, rise is None and float(down.mean()) > 0)
 
 
 def rises(curve: Curve) -> tuple[float, float] | None:
@@ -87,20 +95,29 @@ def above(worse: Curve, better: Curve) -> Finding:
     apart = {x: worse.runs[x] - better.runs[x] for x in worse.runs}
     average = np.mean(list(apart.values()), axis=0)
     turned = [x for x, differences in apart.items() if differences.mean() <= 0]
-    larger = sum(sure(differences, len(apart)) for differences in apart.values())
-    words = f"{_apart(worse, better, average)}, above 0 beyond chance at {larger} of {len(apart)} points"
+    refuted = _surely_above_0([-differences for differences in apart.values()])
+    words = _more(worse, better, list(apart.values()))
     if turned:
-        words += f", not above 0 at {len(turned)}, {min(turned):g} the first"
-    return Finding(sure(average) and not turned, words)
+        words += f"; first reversed at x = {min(turned):g}, beyond chance at {refuted or 'none'}"
+    untold = not refuted and float(average.mean()) > 0 and len(turned) < len(apart) / 2
+    return Finding(sure(average) and not turned, f"{words}; mean difference {_mean(average)}", untold)
+
+
+def told_apart(worse: Curve, better: Curve) -> Finding:
+    """Whether one curve's error is surely larger at its first x."""
+    x, *_ = worse.runs
+    differences = worse.runs[x] - better.runs[x]
+    holds, points = sure(differences), f"{100 * differences.mean():.1g} percentage points"
+    verb = "are told apart" if holds else "are not told apart"
+    words = f"{worse.name} less {better.name}: {points}, which {verb} by {len(differences)} paired runs"
+    return Finding(holds, words, float(differences.mean()) > 0)
 
 
 def no_worse(one: Curve, other: Curve) -> Finding:
     """Whether one curve's error is surely above the other's nowhere."""
-    apart = {x: one.runs[x] - other.runs[x] for x in one.runs}
-    larger = sum(sure(differences, len(apart)) for differences in apart.values())
-    average = np.mean(list(apart.values()), axis=0)
-    words = f"{_apart(one, other, average)}, above 0 beyond chance at {larger} of {len(apart)} points"
-    return Finding(not larger, words)
+    apart = [one.runs[x] - other.runs[x] for x in one.runs]
+    words = f"{_more(one, other, apart)}; mean difference {_mean(np.mean(apart, axis=0))}"
+    return Finding(not _surely_above_0(apart), words)
 
 
 def about_same(one: Curve, other: Curve) -> Finding:
@@ -116,16 +133,22 @@ def change(curve: Curve) -> FloatArray:
 
 
 def falls_little(curve: Curve) -> Finding:
-    """Whether the last mean is less than .05 from the first one."""
+    """Whether the last mean is less than .05 from the first one; untold if it is not, and more is not sure."""
     apart = change(curve)
-    words = f"{curve.name} falls by {apart.mean():.4f} ± {standard_error(apart):.4f}"
-    return Finding(abs(float(apart.mean())) < LITTLE, words)
+    words = f"{curve.name} falls by {apart.mean():.4f} ± {size(standard_error(apart))}"
+    return Finding(abs(float(apart.mean())) < LITTLE, words, not sure(np.sign(apart.mean()) * apart - LITTLE))
 
 
 def falls_less(less: Curve, more: Curve) -> Finding:
     """Whether one curve surely falls less than another."""
-    words = f"{less.name} falls by {change(less).mean():.3f}, {more.name} by {change(more).mean():.3f}"
-    return Finding(sure(change(more) - change(less)), words)
+    apart = change(more) - change(less)
+    return Finding(sure(apart), f"{_moves(less)}, {_moves(more)}", float(apart.mean()) > 0)
+
+
+def size(value: float, digits: int = 4) -> str:
+    """A size in so many digits behind the point; of what they do not show, that it is smaller."""
+    least = 10.0**-digits
+    return f"{value:.{digits}f}" if value >= least else f"under {least:.{digits}f}"
 
 
 Lines = dict[str, Curve]
@@ -140,8 +163,32 @@ def panels(curves: Sequence[Curve]) -> dict[str, Lines]:
     }
 
 
-def _apart(one: Curve, other: Curve, differences: FloatArray) -> str:
-    return f"{one.name} less {other.name}: {differences.mean():.5f} ± {standard_error(differences):.5f}"
+def _more(one: Curve, other: Curve, apart: Sequence[FloatArray]) -> str:
+    """At how many points one curve errs more."""
+    more, surely = sum(differences.mean() > 0 for differences in apart), _surely_above_0(apart)
+    words = f"{one.name} errs more than {other.name} at {more} of {len(apart)} points"
+    return f"{words}, beyond chance at {surely or 'none'}" if more else words
+
+
+def _surely_above_0(apart: Sequence[FloatArray]) -> int:
+    """How many of the means are surely above 0."""
+    return sum(sure(differences, len(apart)) for differences in apart)
+
+
+def _mean(differences: FloatArray) -> str:
+    """The mean and its standard error, or that it is next to nothing."""
+    mean = float(differences.mean())
+    if (length := size(abs(mean))).startswith("under"):
+        return length
+    return f"{'-' if mean < 0 else ''}{length} ± {size(standard_error(differences))}"
+
+
+def _moves(curve: Curve) -> str:
+    """By how much a curve falls, or rises."""
+    moved = f"{change(curve).mean():.3f}"
+    if not float(moved):
+        return f"{curve.name} does not move"
+    return f"{curve.name} {'rises' if moved.startswith('-') else 'falls'} by {moved.removeprefix('-')}"
 
 
 def _height(differences: FloatArray) -> float:

@@ -14,6 +14,7 @@ from matplotlib import pyplot as plt
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
+from parley.common.arrays import FloatArray
 from parley.common.data.shard import Shard
 from scripts.figures import xie, xie_data, xie_grids, xie_tests
 from scripts.figures.claims.table import claims, items
@@ -208,7 +209,8 @@ def test_a_curve_above_is_above_at_each_point() -> None:
     touching = Curve("", "A", {x: runs + (0.3 if x < 50 else -0.001) for x, runs in low.runs.items()})
     finding = xie_tests.above(touching, low)
     assert not finding.holds
-    assert "not above 0 at 1, 50 the first" in finding.words
+    assert finding.ruling is Ruling.FAILS, "reversed surely at 50"
+    assert "at 3 of 4 points, beyond chance at 3; first reversed at x = 50, beyond chance at 1" in finding.words
     assert xie_tests.no_worse(low, Curve("", "A", {x: runs + 0.001 for x, runs in low.runs.items()})).holds
 
 
@@ -219,6 +221,39 @@ def test_what_is_sure_of_one_comparison_need_not_be_among_many() -> None:
     assert not xie_tests.sure(np.array([0.5, 1.0])), "two runs tell nothing"
     assert xie_tests.falls_little(curve("A", 0.54, 0.5, 0.5, 0.5)).holds
     assert not xie_tests.falls_little(curve("A", 0.56, 0.5, 0.5, 0.5)).holds
+
+
+def wide(mean: float) -> FloatArray:
+    """Ten runs of a mean whose standard error is .01."""
+    return mean + np.array([0.03, -0.03] * 5)
+
+
+def test_a_difference_that_runs_do_not_show_is_not_refuted_and_one_the_other_way_is_not_untold() -> None:
+    flat, below = wide(0.5), Curve("", "F", {1.0: wide(0.5) * 0, 50.0: wide(0.5) * 0})
+    falls = [xie_tests.falls(Curve("", "A", {1.0: flat, 50.0: np.full(10, last)})) for last in (0.4, 0.48, 0.52)]
+    assert [one.ruling for one in falls] == [Ruling.HOLDS, Ruling.UNTOLD, Ruling.FAILS]
+    little = [
+        xie_tests.falls_little(Curve("", "A", {1.0: flat, 50.0: np.full(10, last)})) for last in (0.46, 0.44, 0.4)
+    ]
+    assert [one.ruling for one in little] == [Ruling.HOLDS, Ruling.UNTOLD, Ruling.FAILS]
+    for means, ruling in (
+        ((0.1, 0.1), Ruling.HOLDS), ((0.01, 0.01), Ruling.UNTOLD), ((0.1, -0.1), Ruling.FAILS),
+        ((0.02, -0.01), Ruling.FAILS), ((-0.01, -0.01), Ruling.FAILS),
+    ):  # fmt: skip
+        worse = Curve("", "A", {x: wide(mean) for x, mean in zip((1.0, 50.0), means, strict=True)})
+        assert xie_tests.above(worse, below).ruling is ruling
+    for mean, ruling in ((0.1, Ruling.HOLDS), (0.01, Ruling.UNTOLD), (-0.01, Ruling.FAILS)):
+        one = Curve("", "A", {1.0: wide(mean)})
+        assert xie_tests.told_apart(one, xie_tests.between(below, most=1)).ruling is ruling
+    assert xie_tests.together(falls[0], falls[1]).ruling is Ruling.UNTOLD
+    assert xie_tests.together(falls[1], falls[2]).ruling is Ruling.FAILS, "untold only if all else holds"
+
+
+def test_what_digits_do_not_show_is_said_in_words() -> None:
+    assert [xie_tests.size(value) for value in (0.00007, 0.0001, 0.25168)] == ["under 0.0001", "0.0001", "0.2517"]
+    still, other = curve("F", 0.1, 0.1, 0.1, 0.1, spread=0.0), curve("A", 0.1, 0.1, 0.1, 0.4, spread=0.0)
+    assert xie_tests.falls_less(other, still).words == "A rises by 0.300, F does not move"
+    assert xie_tests.no_worse(still, still).words.endswith("at 0 of 4 points; mean difference under 0.0001")
 
 
 def test_stable_above_and_same_can_fail() -> None:
@@ -348,11 +383,13 @@ def test_statements_of_one_site_can_fail() -> None:
     flat = [curve(name, *STABLE, panel="p") for name in (NON_PRIVATE, OUTPUT, OBJECTIVE)]
     steep = [curve(name, *FALLING, panel="p") for name in (OUTPUT, OBJECTIVE)]
     for figure in ("xie_fig3_1", "xie_fig3_4", "xie_half_width"):
-        assert {Ruling.FAILS} == {ruling for rulings in verdicts(figure, *flat).values() for ruling in rulings}
+        assert Ruling.HOLDS not in {ruling for rulings in verdicts(figure, *flat).values() for ruling in rulings}
+        rising = [curve(name, *reversed(FALLING), panel="p") for name in (OUTPUT, OBJECTIVE)]
+        assert {Ruling.FAILS} == {ruling for rulings in verdicts(figure, *rising).values() for ruling in rulings}
         assert {Ruling.HOLDS} == {ruling for rulings in verdicts(figure, *steep).values() for ruling in rulings}
     own = [curve(AVERAGE, *FALLING), curve(F_LOC, *STABLE)]
     assert verdicts("xie_fig5_2", *own) == {"own-epsilon": [Ruling.HOLDS]}
-    assert verdicts("xie_fig5_2", curve(AVERAGE, *STABLE), own[1]) == {"own-epsilon": [Ruling.FAILS]}
+    assert verdicts("xie_fig5_2", curve(AVERAGE, *reversed(FALLING)), own[1]) == {"own-epsilon": [Ruling.FAILS]}
     assert not verdicts("xie_fig5_4", *own)
 
 
