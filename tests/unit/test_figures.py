@@ -34,7 +34,8 @@ def tiny(*, holds: bool) -> Figure[Panels]:
     lines = {"dp_gd": Line("private", "#0072B2", "o"), "pooled": Line("not private", "#000000", "s", "--")}
     return Figure(
         Paper("paper", "A Paper", "its title", "12"), "tiny", "Tiny", sweep(simulations), sweep(simulations, 2),
-        Panels.of, write, partial(draw, lines, "skew"), lambda _: [Verdict("paper.so", "all", Ruling.of(holds), "1 of 1")],
+        Panels.of, write, partial(draw, lines, "skew"),
+        lambda _: [Verdict("paper.so", "all", Ruling.of(holds), "1 of 1")],
     )  # fmt: skip
 
 
