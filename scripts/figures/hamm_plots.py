@@ -20,10 +20,10 @@ LINES = {
     "vote, tight": Line("vote, tight: (ε, 1e-5)", "#0072B2", "o", "-"),
     "soft, tight": Line("soft labels, tight: (ε, 1e-5)", "#D55E00", "o", "-"),
     "average, tight": Line("average, tight: (ε, 1e-5)", "#009E73", "o", "-"),
-    "soft, output_tight": Line("soft labels, tight, of the model alone: (ε, 1e-5)", "#D55E00", "^", ":"),
-    "vote, paper": Line("vote, paper: ε, δ = 0", "#0072B2", "s", "--"),
-    "soft, paper": Line("soft labels, paper: ε, δ = 0", "#D55E00", "s", "--"),
-    "average, paper": Line("average, paper: ε, δ = 0", "#009E73", "s", "--"),
+    "soft, output_tight": Line("soft labels, tight, model alone: (ε, 1e-5)", "#D55E00", "^", ":"),
+    "vote, paper": Line("vote, paper: pure ε", "#0072B2", "s", "--"),
+    "soft, paper": Line("soft labels, paper: pure ε", "#D55E00", "s", "--"),
+    "average, paper": Line("average, paper: pure ε", "#009E73", "s", "--"),
     "all released": Line("all classifiers released: (ε, 1e-5)", "#CC79A7", "D", "-."),
     "one by one": Line("1,000 predictions, one by one: (ε, 1e-5)", "#E69F00", "D", "-."),
     "individual": Line("individual (own rows, no noise)", "#7F7F7F", "", "-"),
@@ -38,7 +38,7 @@ def draw_accuracies(title: str, curves: Sequence[Curve], path: Path) -> None:
     panels = list(dict.fromkeys(curve.panel for curve in curves))
     with _styled():
         canvas, axes = plt.subplots(1, len(panels), sharey=True, squeeze=False, layout="constrained",
-                                    figsize=(4.4 * max(len(panels), 2), 4.9))  # fmt: skip
+                                    figsize=(4.4 * max(len(panels), 2), 5.3))  # fmt: skip
         for axis, panel in zip(axes[0], panels, strict=True):
             mine = [curve for name in LINES for curve in curves if (curve.panel, curve.name) == (panel, name)]
             ticks = sorted({x for curve in mine for x in curve.runs})
@@ -58,7 +58,8 @@ def draw_accuracies(title: str, curves: Sequence[Curve], path: Path) -> None:
         canvas.suptitle(title, fontsize=12, x=0.01, ha="left")
         canvas.supylabel("accuracy on test rows, mean ± sd", fontsize=10)
         handles, labels = axes[0, 0].get_legend_handles_labels()
-        canvas.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+        columns = 2 if len(panels) == 1 else 3
+        canvas.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
         canvas.savefig(path, dpi=150)
         plt.close(canvas)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from math import sqrt
 from pathlib import Path
@@ -34,6 +35,8 @@ LINES = {
     "no privacy": Line("no privacy", "#000000", "o"),
     "any action": Line("any action", "#7F7F7F", ""),
 }
+_WIDTH = 90
+"""The letters of a title on one line of two panels."""
 _LEAST = 0.01
 """The least that is drawn of audits."""
 _SPARE = ("#009E73", "#7F7F7F", "#0072B2", "#D55E00", "#CC79A7", "#E69F00")
@@ -54,7 +57,7 @@ def draw(x_label: str, y_label: str, title: str, curves: Sequence[Curve], path: 
             axis.set_xlabel(x_label)
             axis.set_title(panel, fontsize=10, loc="left")
             axis.grid(color="0.9", linewidth=0.8)
-        canvas.suptitle(title, fontsize=12, x=0.01, ha="left")
+        canvas.suptitle(textwrap.fill(title, _WIDTH), fontsize=12, x=0.01, ha="left")
         canvas.supylabel(y_label, fontsize=10)
         named = {name: one for axis in axes[0] for one, name in zip(*axis.get_legend_handles_labels(), strict=True)}
         canvas.legend(list(named.values()), list(named), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
