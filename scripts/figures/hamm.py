@@ -17,7 +17,7 @@ What was chosen after results were seen: HAR's rows have no intercept and one co
 them, the default, was chosen on HAR.
 
 ``hamm_average`` shows what averages are worth without noise: the paper has .67 on HAR. What becomes of a class that a
-party has no row of, how more than two classes are told apart, and whether rows have an intercept, moves it by .2, and
+party has no row of, how more than two classes are told apart, and whether rows have an intercept, moves it by .22, and
 the paper says none of it. Of some thirty ways tried fourteen are shown; that one comes near .67 does not make it the
 paper's: with an intercept, votes and soft labels are .04 farther from the paper's than without. *Average* is of fits of
 the classes that each party has; with *all classes*, of fits of all; *one against the rest*, of a logistic fit of each
@@ -43,7 +43,7 @@ from typing import Any
 import numpy as np
 
 from scripts.figures.curves import Curve, write
-from scripts.figures.frame import Figure, Paper, Ruling, Sweep, Verdict
+from scripts.figures.frame import TWO_ERRORS, Figure, Paper, Ruling, Sweep, Verdict, standard_error
 from scripts.figures.hamm_plots import draw_accuracies, draw_risks, draw_ways
 from scripts.figures.hamm_runs import (
     CHANCE,
@@ -73,12 +73,14 @@ KDD = f"KDD99, M = {max(KDD_PARTIES):,}"
 PRINTED = {"batch": 0.9, "vote, paper": 0.79, "soft, paper": 0.76, "average, paper": 0.67, "individual": 0.47}
 """The accuracies on HAR without noise that the paper prints."""
 SLOPE = 0.2
-_BAND, _NEARLY, _MOVED = 0.03, 0.02, 0.15
-_NOISE_ALONE = 3.0
-"""The 1/epsilon beyond which noise at 20,000 parties is three and more times as long as any minimiser on KDD99."""
-_OF_NOISE_ALONE = """\
-Even at 20,000 parties the printed noise is three and more times as long as any minimiser: at each M it decides where \
-the model points, and what is lost differs by less than the standard deviation of runs."""
+_BAND, _NEARLY, _MOVED = 0.03, 1 / 4, 0.22
+"""How far a mean may be from a printed one; what part of the gap from individual to batch is little; by how much what
+the text leaves open moves an average."""
+_TOO_FEW_RUNS = """\
+The number of runs is ours: their standard deviation is .23 and more at each M, so that twenty of each show no \
+difference of means below .15."""
+_RISKS_OF_OURS = """\
+λ = .01, a hundred times the paper's; M up to 4,000; regularised risk on public rows, not generalisation error"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,27 +176,44 @@ def judge_kdd(curves: Sequence[Curve]) -> Iterable[Verdict]:
     """How soft labels compare with batch at 20,000 parties, and what more parties bring."""
     lines = {(curve.panel, curve.name): curve for curve in curves}
     largest = {curve.name: curve for curve in curves if curve.panel == KDD}
-    soft, batch = largest["soft, paper"], largest["batch"]
-    losses = {x: batch.mean(0.0) - soft.mean(x) for x in _noisy(soft)}
-    first = min((x for x, loss in losses.items() if loss >= _NEARLY), default=None)
-    how_far = "less than .02 below throughout" if first is None else f"{losses[first]:.3f} below at 1/ε = {first:.2g}"
-    yield Verdict("hamm.kdd-soft", "M = 20,000", Ruling.of(first is None),
-                  f"batch {batch.mean(0.0):.3f}; soft labels {_along(soft)}: {how_far}")  # fmt: skip
+    soft, batch, alone = largest["soft, paper"], largest["batch"].mean(0.0), largest["individual"].mean(0.0)
+    losses, little = {x: batch - soft.mean(x) for x in _noisy(soft)}, _NEARLY * (batch - alone)
+    ends = f"batch {batch:.3f}, individual {alone:.3f}, a quarter of the gap {little:.4f}"
+    below = ", ".join(f"{loss:.3f}" for loss in losses.values())
+    yield Verdict("hamm.kdd-soft", "M = 20,000", Ruling.of(max(losses.values()) < little),
+                  f"{ends}; soft labels {_along(soft)}: {below} below batch")  # fmt: skip
     yield too_sensitive(KDD, largest)
+    panels = [f"KDD99, M = {m:,}" for m in KDD_PARTIES]
     for x in _noisy(soft):
-        panels = [f"KDD99, M = {m:,}" for m in KDD_PARTIES]
-        lost = [lines[panel, "batch"].mean(0.0) - lines[panel, "soft, paper"].mean(x) for panel in panels]
-        deviations = [lines[panel, "soft, paper"].sd(x) for panel in panels]
-        measured = ", ".join(f"{mean:.3f} ± {sd:.3f}" for mean, sd in zip(lost, deviations, strict=True))
-        yield Verdict(
-            "hamm.large-m", f"a larger M loses no more, ε = {1 / x:.2g}",
-            Ruling.of(all(after <= before for before, after in pairwise(lost))),
-            f"batch less soft labels: {measured} at M = 5,000, 10,000, 20,000",
-            why=_OF_NOISE_ALONE if x > _NOISE_ALONE else "",
-        )  # fmt: skip
-    yield Verdict("hamm.large-m", "no loss at ε = 1, M = 20,000", Ruling.of(losses[1.0] < _NEARLY),
-                  f"soft labels {_at(soft, 1.0)}, batch {batch.mean(0.0):.3f}")  # fmt: skip
+        yield _over_parties(x, [(lines[panel, "batch"], lines[panel, "soft, paper"]) for panel in panels])
+    yield Verdict("hamm.large-m", "no loss at ε = 1, M = 20,000", Ruling.of(losses[1.0] < little),
+                  f"{ends}; soft labels {_at(soft, 1.0)}: {losses[1.0]:.3f} below batch")  # fmt: skip
     yield beats_one("hamm.tight-vote", KDD, largest["vote, tight"], largest["individual"])
+
+
+def _over_parties(x: float, lines: Sequence[tuple[Curve, Curve]]) -> Verdict:
+    """What soft labels lose to batch at this 1/epsilon, as parties grow: by batch and soft labels of each number."""
+    lost = [batch.mean(0.0) - soft.mean(x) for batch, soft in lines]
+    variances = [standard_error(batch.runs[0.0]) ** 2 + standard_error(soft.runs[x]) ** 2 for batch, soft in lines]
+
+    def rises(before: int, after: int) -> bool:
+        return lost[after] - lost[before] > TWO_ERRORS * math.sqrt(variances[before] + variances[after])
+
+    last = len(lines) - 1
+    ruling = Ruling.UNTOLD
+    if any(rises(before, after) for before, after in (*pairwise(range(len(lines))), (0, last))):
+        ruling = Ruling.FAILS
+    elif rises(last, 0):
+        ruling = Ruling.HOLDS
+    untold = ruling == Ruling.UNTOLD
+    measured = ", ".join(f"{mean:.3f} ± {soft.sd(x):.3f}" for mean, (_, soft) in zip(lost, lines, strict=True))
+    error = math.sqrt(variances[0] + variances[last])
+    return Verdict(
+        "hamm.large-m", f"a larger M loses less, ε = {1 / x:.2g}", ruling,
+        f"batch less soft labels: {measured} at M = 5,000, 10,000, 20,000; from the first to the last it falls by "
+        f"{lost[0] - lost[last]:.3f}, with a standard error of {error:.3f}",
+        cause="parley" if untold else "", why=_TOO_FEW_RUNS if untold else "",
+    )  # fmt: skip
 
 
 def judge_url(curves: Sequence[Curve]) -> Iterable[Verdict]:
@@ -237,8 +256,10 @@ def judge_risks(curves: Sequence[Curve]) -> Iterable[Verdict]:
         yield _in_squares(f"over ε, M = {m:,.0f}", means)
     part = max(float((runs > (curve.bound or {})[m]).mean()) for curve in curves for m, runs in curve.runs.items())
     ratio = min((curve.bound or {})[m] / curve.mean(m) for curve in curves for m in curve.runs)
+    within = f"at least {1 - part:.1%} of runs" if part else "all runs"
     yield Verdict("hamm.theorem4-proof", "all M and ε", Ruling.of(part <= CHANCE),
-                  f"{1 - part:.0%} of runs or more are within it; at least {ratio:,.0f} times the mean")  # fmt: skip
+                  f"{within} at each M and ε are within it; the bound is at least {ratio:,.0f} times the mean excess"
+                  )  # fmt: skip
     yield from judge_theorem()
 
 
@@ -249,7 +270,9 @@ def judge_theorem() -> Iterable[Verdict]:
         for epsilon in (10.0, 1.0):
             noise = noise_term(setting.features, setting.parties, epsilon, LAMBDA)
             if noise + sampling > trivial:
-                evidence = f"noise {noise:.3g}, sampling {sampling:,.0f}; w = 0 has a risk of {trivial:.2f}"
+                evidence = (
+                    f"noise {float(f'{noise:.3g}'):,.0f}, sampling {sampling:,.0f}; w = 0 has a risk of {trivial:.2f}"
+                )
                 yield Verdict("hamm.theorem4", f"{setting.name}, ε = {epsilon:g}", Ruling.VACUOUS, evidence)
 
 
@@ -259,7 +282,7 @@ def _in_squares(case: str, means: Mapping[float, float]) -> Verdict:
     slope = _slope(means)
     holds = all(abs(each + 2) <= SLOPE for each in (slope, *steps))
     evidence = f"slope {slope:.2f}; between neighbours {', '.join(f'{step:.2f}' for step in steps)}"
-    return Verdict("hamm.order", case, Ruling.of(holds), evidence)
+    return Verdict("hamm.order", case, Ruling.of(holds), evidence, _RISKS_OF_OURS)
 
 
 def _slope(points: Mapping[float, float]) -> float:

@@ -4,50 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 
 from scripts.figures.curves import Curve
 from scripts.figures.frame import Line
 
 LINES = {
     "batch": Line("batch (all rows pooled, no noise)", "#000000", "", "-"),
-    "vote, tight": Line("vote, tight", "#0072B2", "o", "-"),
-    "soft, tight": Line("soft labels, tight", "#D55E00", "o", "-"),
-    "average, tight": Line("average, tight", "#009E73", "o", "-"),
-    "soft, output_tight": Line("soft labels, output_tight", "#D55E00", "^", ":"),
-    "vote, paper": Line("vote, paper", "#0072B2", "s", "--"),
-    "soft, paper": Line("soft labels, paper", "#D55E00", "s", "--"),
-    "average, paper": Line("average, paper", "#009E73", "s", "--"),
-    "all released": Line("all classifiers released", "#CC79A7", "D", "-."),
-    "one by one": Line("1,000 predictions, one by one", "#E69F00", "D", "-."),
+    "vote, tight": Line("vote, tight: (ε, 1e-5)", "#0072B2", "o", "-"),
+    "soft, tight": Line("soft labels, tight: (ε, 1e-5)", "#D55E00", "o", "-"),
+    "average, tight": Line("average, tight: (ε, 1e-5)", "#009E73", "o", "-"),
+    "soft, output_tight": Line("soft labels, tight, model alone: (ε, 1e-5)", "#D55E00", "^", ":"),
+    "vote, paper": Line("vote, paper: pure ε", "#0072B2", "s", "--"),
+    "soft, paper": Line("soft labels, paper: pure ε", "#D55E00", "s", "--"),
+    "average, paper": Line("average, paper: pure ε", "#009E73", "s", "--"),
+    "all released": Line("all classifiers released: (ε, 1e-5)", "#CC79A7", "D", "-."),
+    "one by one": Line("1,000 predictions, one by one: (ε, 1e-5)", "#E69F00", "D", "-."),
     "individual": Line("individual (own rows, no noise)", "#7F7F7F", "", "-"),
 }
 
 
 def draw_accuracies(title: str, curves: Sequence[Curve], path: Path) -> None:
-    """A panel for each data set, where 1/epsilon is evenly spaced; bars are deviations of the runs."""
+    """A panel for each data set, where 1/epsilon is evenly spaced; bars are deviations of the runs.
+
+    What has no noise stands apart from what has: no line joins them. What has none at any epsilon is one line.
+    """
     panels = list(dict.fromkeys(curve.panel for curve in curves))
     with _styled():
         canvas, axes = plt.subplots(1, len(panels), sharey=True, squeeze=False, layout="constrained",
-                                    figsize=(4.4 * max(len(panels), 2), 4.9))  # fmt: skip
+                                    figsize=(4.4 * max(len(panels), 2), 5.3))  # fmt: skip
         for axis, panel in zip(axes[0], panels, strict=True):
             mine = [curve for name in LINES for curve in curves if (curve.panel, curve.name) == (panel, name)]
             ticks = sorted({x for curve in mine for x in curve.runs})
             for curve in mine:
-                line, points = LINES[curve.name], sorted(curve.runs)
-                places = [ticks.index(x) for x in points] if len(points) > 1 else [0, len(ticks) - 1]
-                runs = (
-                    points if len(points) > 1 else points * 2
-                )  # without noise the result is the same at every epsilon
-                axis.errorbar(
-                    places, [curve.mean(x) for x in runs], [curve.sd(x) for x in runs], label=line.label,
-                    color=line.colour, marker=line.marker, linestyle=line.dash, markersize=4.5, linewidth=1.3,
-                    elinewidth=0.6, capsize=2,
-                )  # fmt: skip
+                points = sorted(curve.runs)
+                if points == [0.0]:
+                    _draw_line(axis, curve, [0, len(ticks) - 1], [0.0, 0.0], LINES[curve.name])
+                    continue
+                noisy = [x for x in points if x]
+                _draw_line(axis, curve, [ticks.index(x) for x in noisy], noisy, LINES[curve.name])
+                _draw_line(axis, curve, [0], [0.0], replace(LINES[curve.name], label="_without noise"))
             axis.set_xticks(range(len(ticks)), [f"{x:.2g}" for x in ticks])
             axis.set_xlabel("1/ε (0: no noise)")
             axis.set_title(panel, fontsize=10, loc="left")
@@ -56,9 +58,19 @@ def draw_accuracies(title: str, curves: Sequence[Curve], path: Path) -> None:
         canvas.suptitle(title, fontsize=12, x=0.01, ha="left")
         canvas.supylabel("accuracy on test rows, mean ± sd", fontsize=10)
         handles, labels = axes[0, 0].get_legend_handles_labels()
-        canvas.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+        columns = 2 if len(panels) == 1 else 3
+        canvas.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
         canvas.savefig(path, dpi=150)
         plt.close(canvas)
+
+
+def _draw_line(axis: Axes, curve: Curve, places: Sequence[int], points: Sequence[float], line: Line) -> None:
+    """The means at these 1/epsilon, at these places of the axis, joined."""
+    axis.errorbar(
+        places, [curve.mean(x) for x in points], [curve.sd(x) for x in points], label=line.label,
+        color=line.colour, marker=line.marker, linestyle=line.dash, markersize=4.5, linewidth=1.3,
+        elinewidth=0.6, capsize=2,
+    )  # fmt: skip
 
 
 def draw_ways(title: str, curves: Sequence[Curve], path: Path) -> None:
@@ -71,7 +83,7 @@ def draw_ways(title: str, curves: Sequence[Curve], path: Path) -> None:
         axis.axvline(0.67, color="#D55E00", linestyle="--")
         axis.set_yticks(range(len(curves)), [curve.name for curve in curves])
         axis.invert_yaxis()
-        axis.set_xlim(left=0.4)
+        axis.set_xlim(left=0.0)
         canvas.supxlabel("accuracy on test rows, mean ± sd; dashed: the paper's average", fontsize=10)
         axis.set_title(title, fontsize=11, loc="left")
         canvas.savefig(path, dpi=150)

@@ -82,9 +82,9 @@ def judge(curves: Sequence[Curve]) -> Iterator[Verdict]:
     exponent = float(np.polyfit(np.log(ACTIONS), np.log(paid), 1)[0])
     case, evidence = "ε = 10, T = 100,000", f"p^{exponent:.2f}"
     yield Verdict("jain.counters", case, Ruling.of(abs(exponent - _HALF) <= _EXPONENT), evidence)
-    yield Verdict("jain.others", case, Ruling.OPEN, f"counters of ours, in place of these methods: {evidence}")
+    yield Verdict("jain.others", case, Ruling.UNTOLD, f"counters of ours, in place of these methods: {evidence}")
     gains = [by[panel, LEADERS[0]].mean(ROUNDS[-1]) / by[panel, RARELY[0]].mean(ROUNDS[-1]) for panel in panels]
-    evidence = ", ".join(f"1/{gain:.1f}" for gain in gains)
+    evidence = f"{', '.join(f'{1 / gain:.3f}' for gain in gains)} times as much at p = 10, 1,000 and 100,000"
     yield Verdict("jain.rarely", "ε = 1, T = 100,000", Ruling.of(min(gains) > _QUARTER), evidence)
     yield below_bound("leaders", curves)
 

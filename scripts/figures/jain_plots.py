@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from math import sqrt
 from pathlib import Path
@@ -34,6 +35,10 @@ LINES = {
     "no privacy": Line("no privacy", "#000000", "o"),
     "any action": Line("any action", "#7F7F7F", ""),
 }
+_WIDTH = 90
+"""The letters of a title on one line of two panels."""
+_LEAST = 0.01
+"""The least that is drawn of audits."""
 _SPARE = ("#009E73", "#7F7F7F", "#0072B2", "#D55E00", "#CC79A7", "#E69F00")
 
 
@@ -52,10 +57,41 @@ def draw(x_label: str, y_label: str, title: str, curves: Sequence[Curve], path: 
             axis.set_xlabel(x_label)
             axis.set_title(panel, fontsize=10, loc="left")
             axis.grid(color="0.9", linewidth=0.8)
-        canvas.suptitle(title, fontsize=12, x=0.01, ha="left")
+        canvas.suptitle(textwrap.fill(title, _WIDTH), fontsize=12, x=0.01, ha="left")
         canvas.supylabel(y_label, fontsize=10)
         named = {name: one for axis in axes[0] for one, name in zip(*axis.get_legend_handles_labels(), strict=True)}
         canvas.legend(list(named.values()), list(named), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+        canvas.savefig(path, dpi=150)
+        plt.close(canvas)
+
+
+def draw_audits(names: Sequence[str], title: str, curves: Sequence[Curve], path: Path) -> None:
+    """Lines of the number of draws over n; and a bar an audit, all of the last curve: what is above 1 falls short."""
+    *lines, audited = curves
+    with mpl.rc_context({"backend": "agg", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
+        canvas, (left, right) = plt.subplots(1, 2, layout="constrained", figsize=(10.4, 4.9))
+        for curve, colour in zip(lines, _SPARE, strict=False):
+            _draw_curve(left, curve, Line(curve.name, colour, "o"))
+        left.axhline(1, color="0.3", linewidth=1.0)
+        left.set_xscale("log")
+        left.set_yscale("log")
+        left.set_xlabel("examples n")
+        left.set_ylabel("draws m; line: one draw")
+        left.legend(frameon=False, fontsize=9)
+        ratios = [audited.mean(place) for place in sorted(audited.runs)]
+        right.set_yscale("log")
+        right.bar(range(len(ratios)), ratios, color="#0072B2", width=0.6)
+        for place, ratio in enumerate(ratios):
+            words = f"{ratio:.3g}" if ratio else "below\n1e-300"
+            right.annotate(words, (place, max(ratio, _LEAST)), (0, 3), textcoords="offset points", ha="center")
+        right.axhline(1, color="#D55E00", linewidth=1.3)
+        right.set_xticks(range(len(names)), [name.replace(", ", ",\n") for name in names], fontsize=9)
+        right.set_ylim(_LEAST, 1e3)
+        right.set_ylabel("exact delta / promised delta; line: as promised")
+        for axis in (left, right):
+            axis.grid(axis="y", color="0.9", linewidth=0.8)
+            axis.set_axisbelow(True)
+        canvas.suptitle(title, fontsize=12, x=0.01, ha="left")
         canvas.savefig(path, dpi=150)
         plt.close(canvas)
 

@@ -110,7 +110,7 @@ def times(curves: list[Curve], factors: Callable[[str, float], float]) -> list[C
 def test_claims_hold_or_not_by_the_table(tmp_path: Path) -> None:
     assert ruled(made_up()) == {
         "root-of-rounds": [HOLDS, HOLDS], "log-of-actions": [HOLDS, HOLDS], "root-of-log": [FAILS, FAILS],
-        "counters": [HOLDS], "others": [Ruling.OPEN], "rarely": [HOLDS], "below-bound": [HOLDS],
+        "counters": [HOLDS], "others": [Ruling.UNTOLD], "rarely": [HOLDS], "below-bound": [HOLDS],
     }  # fmt: skip
     assert ruled(made_up(0.5))["root-of-log"] == [HOLDS, HOLDS]
     assert ruled(made_up(1.5))["log-of-actions"] == [FAILS, FAILS]
@@ -120,7 +120,7 @@ def test_claims_hold_or_not_by_the_table(tmp_path: Path) -> None:
     flat = [replace(curve, runs={t: of * 0 + 1.0 for t, of in curve.runs.items()})
             if curve.name.startswith("counters") else curve for curve in made_up()]  # fmt: skip
     assert ruled(flat)["counters"] == [FAILS]
-    assert ruled(flat)["others"] == [Ruling.OPEN]
+    assert ruled(flat)["others"] == [Ruling.UNTOLD]
     late = [replace(curve, bound={t: 2.0 * t if t < 10_000 else 1.0 * t for t in ROUNDS}) if curve.bound else curve
             for curve in times(made_up(), lambda _, t: t**-0.4 if t < 10_000 else 1.0)]  # fmt: skip
     verdict = next(each for each in judge(late) if each.claim == "jain.root-of-rounds")
