@@ -103,7 +103,7 @@ REFUSED = (
 
 @pytest.mark.parametrize(("status", "user", "words"), REFUSED)
 def test_a_proxy_that_refuses_is_named_at_once(proxy: Proxy, status: str, user: str, words: str) -> None:
-    proxy.answer = f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode()
+    proxy.answer = f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode()
     for url in ("https://learner.example", "http://learner.example"):
         expected = words.format(f"http://{proxy.address}", url)
         with Learner(url, "t", proxy=f"http://{user}{proxy.address}", patience=0) as learner:
@@ -114,7 +114,7 @@ def test_a_proxy_that_refuses_is_named_at_once(proxy: Proxy, status: str, user: 
 
 
 def test_a_proxy_that_is_away_is_named_and_a_lost_password_is_not_asked_again(proxy: Proxy) -> None:
-    proxy.answer = b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n"
+    proxy.answer = b"HTTP/1.1 407 No\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
     with Learner("https://learner.example", "t", proxy=f"http://{proxy.address}") as learner:
         with pytest.raises(UnavailableError, match="asks for a password"):  # without 60 seconds of patience
             list(learner.watch("r"))
