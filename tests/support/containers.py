@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -246,8 +247,9 @@ def docker(*arguments: str) -> str:
 
 
 def gateway(network: str) -> str:
-    """The machine's own address on a network of the engine."""
-    return str(json.loads(docker("network", "inspect", network))[0]["IPAM"]["Config"][0]["Gateway"])
+    """The machine's own address on a network of the engine: the subnet's first, where the engine names none."""
+    config = json.loads(docker("network", "inspect", network))[0]["IPAM"]["Config"][0]
+    return str(config.get("Gateway") or next(ip_network(config["Subnet"]).hosts()))
 
 
 def wait_for(holds: Callable[[], bool]) -> None:
