@@ -29,7 +29,7 @@ from scripts.figures.reproduction import (
     papers_page,
     read,
     save,
-)  # fmt: skip
+)
 from scripts.figures.runner import Cache, complete, dask_cluster, processes
 from scripts.utility.examples import AbsentError, data_path
 
@@ -91,7 +91,7 @@ def report(folder: Path, out: Path, figures: Sequence[Figure[Any]], after: Mappi
     records = merged(read(folder / RECORD), after, figures)
     save(folder / RECORD, records)
     (folder / PAGE).write_text(page(records, claims(), figures), encoding="utf-8")
-    (folder / ITEMS).write_text(papers_page(items(), claims()), encoding="utf-8")
+    (folder / ITEMS).write_text(papers_page(items(), claims(), figures), encoding="utf-8")
     pictures = folder / PICTURES
     pictures.mkdir(exist_ok=True)
     for name, record in after.items():

@@ -134,6 +134,11 @@ def standard_error(values: Sequence[float] | FloatArray) -> float:
     return float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
+def power(x: Iterable[float], y: Iterable[float]) -> float:
+    """Return the exponent p of y ~ x^p: the slope of log y over log x, by least squares."""
+    return float(np.polyfit(np.log(list(x)), np.log(list(y)), 1)[0])
+
+
 def errors(values: FloatArray) -> float:
     """How many of its standard errors the mean of independent values lies above 0."""
     return float(values.mean()) / standard_error(values)

@@ -43,7 +43,7 @@ from typing import Any
 import numpy as np
 
 from scripts.figures.curves import Curve, write
-from scripts.figures.frame import TWO_ERRORS, Figure, Paper, Ruling, Sweep, Verdict, standard_error
+from scripts.figures.frame import TWO_ERRORS, Figure, Paper, Ruling, Sweep, Verdict, power, standard_error
 from scripts.figures.hamm_plots import draw_accuracies, draw_risks, draw_ways
 from scripts.figures.hamm_runs import (
     CHANCE,
@@ -278,16 +278,11 @@ def judge_theorem() -> Iterable[Verdict]:
 
 def _in_squares(case: str, means: Mapping[float, float]) -> Verdict:
     """Whether means fall as the power -2, all along and from each to the next."""
-    steps = [_slope({x: means[x] for x in pair}) for pair in pairwise(sorted(means))]
-    slope = _slope(means)
+    steps = [power(pair, (means[x] for x in pair)) for pair in pairwise(sorted(means))]
+    slope = power(means, means.values())
     holds = all(abs(each + 2) <= SLOPE for each in (slope, *steps))
     evidence = f"slope {slope:.2f}; between neighbours {', '.join(f'{step:.2f}' for step in steps)}"
     return Verdict("hamm.order", case, Ruling.of(holds), evidence, _RISKS_OF_OURS)
-
-
-def _slope(points: Mapping[float, float]) -> float:
-    """Return the slope of log y over log x."""
-    return float(np.polyfit(np.log(list(points)), np.log(list(points.values())), 1)[0])
 
 
 def _noisy(curve: Curve) -> list[float]:

@@ -148,8 +148,8 @@ class Trial:
 
     def noise_on_model(self, algorithm: Ensemble, facts: FederationFacts, noise: Noise) -> FloatArray:
         """Draw the noise on an ensemble's weights, as its program adds it."""
-        kept = Kept(algorithm, facts, np.zeros(0, np.int64), noise)
-        return algorithm.noise_of(asyncio.run(kept.answer("figure", Query(2, "noise", np.zeros(0)))), facts)
+        parties = Kept(algorithm, facts, np.zeros(0, np.int64), noise)
+        return algorithm.noise_of(asyncio.run(parties.answer("figure", Query(2, "noise", np.zeros(0)))), facts)
 
     @cached_property
     def votes(self) -> tuple[IntArray, IntArray]:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from scripts.figures.curves import Curve, write
-from scripts.figures.frame import Figure, Paper, Ruling, Sweep, Verdict
+from scripts.figures.frame import Figure, Paper, Ruling, Sweep, Verdict, power
 from scripts.figures.jain_data import FOLDER
 from scripts.figures.jain_plots import draw
 from scripts.figures.jain_runs import NONE, Setting, accuracies, excess, orthant
@@ -200,9 +200,9 @@ def read_excess(results: Results) -> list[Curve]:
 
 
 def slope(curve: Curve) -> float:
-    """Return the slope of the logarithm of the mean over that of x, by least squares."""
+    """Return the exponent by which the mean goes as x."""
     xs = sorted(curve.runs)
-    return float(np.polyfit(np.log(xs), np.log([curve.mean(x) for x in xs]), 1)[0])
+    return power(xs, map(curve.mean, xs))
 
 
 def judge_excess(curves: Sequence[Curve]) -> Iterator[Verdict]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from scripts.figures.curves import Curve, write
-from scripts.figures.frame import Figure, Ruling, Sweep, Verdict
+from scripts.figures.frame import Figure, Ruling, Sweep, Verdict, power
 from scripts.figures.jain import PAPER, below_bound
 from scripts.figures.jain_leader_runs import ADVERSARIES, WAYS, counters, regrets
 from scripts.figures.jain_plots import draw
@@ -69,17 +69,17 @@ def judge(curves: Sequence[Curve]) -> Iterator[Verdict]:
     panels = [f"p = {actions:,}" for actions in ACTIONS]
     for name in LEADERS:
         rounds = {panel: _bounded(by[panel, name]) for panel in panels}
-        slopes = {panel: _slope(by[panel, name], xs) for panel, xs in rounds.items()}
+        slopes = {panel: power(xs, map(by[panel, name].mean, xs)) for panel, xs in rounds.items()}
         evidence = ", ".join(f"{panel}: T^{slopes[panel]:.2f} of {len(rounds[panel])} points" for panel in panels)
         yield Verdict("jain.root-of-rounds", name, Ruling.of(max(slopes.values()) <= _HALF + _SLOPE), evidence)
     for name in LEADERS:
         last = [by[panel, name].mean(ROUNDS[-1]) for panel in panels]
-        exponent = float(np.polyfit(np.log(np.log(ACTIONS)), np.log(last), 1)[0])
+        exponent = power(np.log(ACTIONS), last)
         evidence = f"exponent of log p {exponent:.2f}, from p = 10 to 100,000 at T = 100,000"
         yield Verdict("jain.log-of-actions", name, Ruling.of(exponent <= 1 + _EXPONENT), evidence)
         yield Verdict("jain.root-of-log", name, Ruling.of(exponent <= _HALF + _EXPONENT), evidence)
     paid = [by[panel, counters(EPSILONS[-1])].mean(ROUNDS[-1]) for panel in panels]
-    exponent = float(np.polyfit(np.log(ACTIONS), np.log(paid), 1)[0])
+    exponent = power(ACTIONS, paid)
     case, evidence = "ε = 10, T = 100,000", f"p^{exponent:.2f}"
     yield Verdict("jain.counters", case, Ruling.of(abs(exponent - _HALF) <= _EXPONENT), evidence)
     yield Verdict("jain.others", case, Ruling.UNTOLD, f"counters of ours, in place of these methods: {evidence}")
@@ -93,11 +93,6 @@ def _bounded(curve: Curve) -> list[int]:
     """Return each T where the proven bound is at most T: half of the most that can be lost."""
     assert curve.bound is not None  # noqa: S101 -- those that are judged have one
     return [t for t in ROUNDS if curve.bound[t] <= t]
-
-
-def _slope(curve: Curve, xs: Sequence[int]) -> float:
-    """Of log regret over log T, by least squares."""
-    return float(np.polyfit(np.log(xs), np.log([curve.mean(t) for t in xs]), 1)[0])
 
 
 FIGURES = (

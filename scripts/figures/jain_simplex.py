@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from scripts.figures.curves import Curve, write
-from scripts.figures.frame import Figure, Ruling, Sweep, Verdict
+from scripts.figures.frame import Figure, Ruling, Sweep, Verdict, power
 from scripts.figures.jain import COLUMNS, PAPER, QUICK_RUNS, RUNS, below_bound, slope
 from scripts.figures.jain_plots import draw, draw_audits
 from scripts.figures.jain_runs import NONE, Setting, accuracies
@@ -153,7 +153,7 @@ def judge_over_p(curves: Sequence[Curve]) -> Iterator[Verdict]:
     lines = {"the proven bound": [curve.bound[p] for p in COLUMNS],
              "the mean excess risk": [curve.mean(p) for p in COLUMNS]}  # fmt: skip
     for case, values in lines.items():
-        exponent = _power(logs, values)
+        exponent = power(logs, values)
         evidence = f"exponent of log 2p {exponent:.2f}; {values[0]:.3f} at p = 10, {values[-1]:.3f} at p = 100,000"
         yield Verdict("jain.log-of-columns", case, Ruling.of(exponent <= 1 + _BAND), evidence)
     yield below_bound("samples from the simplex, over p", curves)
@@ -166,11 +166,6 @@ def judge_over_n(curves: Sequence[Curve]) -> Iterator[Verdict]:
     ours = "λ of our least bound in place of the theorem's"
     yield Verdict("jain.third-root-of-n", case, Ruling.of(exponent <= -_THIRD), f"n^({exponent:.2f})", ours)
     yield below_bound("samples from the simplex, over n", curves)
-
-
-def _power(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Return the slope of log y over log x, by least squares."""
-    return float(np.polyfit(np.log(xs), np.log(ys), 1)[0])
 
 
 def entropy_term(columns: int, n: int) -> float:
@@ -218,9 +213,9 @@ def judge_theorems(curves: Sequence[Curve]) -> Iterator[Verdict]:
         for claim in ("jain.third-root", "jain.third-root-of-n"):
             case, nothing = "excess risk at the theorem's own λ", f"nothing to measure: {evidence}"
             yield Verdict(claim, case, Ruling.VACUOUS, nothing)
-    power = _power([math.log(p) for p in COLUMNS], [entropy_term(p, OWN_SIZE) for p in COLUMNS])
-    yield Verdict("jain.third-root", "the printed λ gives the printed order", Ruling.of(power <= _THIRD + _BAND),
-                  f"worked out, no risk was measured: λ log p / n goes as (log p)^({power:.2f})",
+    order = power([math.log(p) for p in COLUMNS], [entropy_term(p, OWN_SIZE) for p in COLUMNS])
+    yield Verdict("jain.third-root", "the printed λ gives the printed order", Ruling.of(order <= _THIRD + _BAND),
+                  f"worked out, no risk was measured: λ log p / n goes as (log p)^({order:.2f})",
                   why=_OF_ENTROPY)  # fmt: skip
     for place, (claim, case) in enumerate(CASES, 1):
         ratio = audited.mean(place)

@@ -57,7 +57,7 @@ def comparisons(  # noqa: PLR0913, PLR0917 -- as above
 
     Points are uniform in the ball, and w_0 tells their labels. The population is 50,000 new points.
     """
-    found = []
+    differences = []
     for number in range(sets):
         rng = np.random.default_rng([seed, number])
         reference = rng.standard_normal(d)
@@ -66,8 +66,8 @@ def comparisons(  # noqa: PLR0913, PLR0917 -- as above
         of_reference = fitness(_LOSS, Model(reference), new, 0.0)
         for eta in np.random.default_rng([seed, number, 1]).normal(0, sigma, (draws, d)):
             weights = minimise(_LOSS, shard, n_examples * regularization, eta)
-            found.append(fitness(_LOSS, Model(weights), new, 0.0) - of_reference)
-    return found
+            differences.append(fitness(_LOSS, Model(weights), new, 0.0) - of_reference)
+    return differences
 
 
 def _labelled(rng: np.random.Generator, n: int, weights: FloatArray) -> Shard:

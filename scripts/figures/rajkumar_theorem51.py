@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise, product
 from pathlib import Path
@@ -30,7 +30,7 @@ from parley.common.learning.losses import Logistic
 from parley.common.privacy.calibration import sigma_star, slack
 from parley.common.protocol.facts import FederationFacts
 from parley.learner.experiments.datasets import sizes_by_shares
-from scripts.figures.frame import Figure, Ruling, Sweep, Verdict
+from scripts.figures.frame import Figure, Ruling, Sweep, Verdict, power
 from scripts.figures.point import Point
 from scripts.figures.rajkumar import DELTA, PAPER, REGULARIZATION, SHARES
 from scripts.figures.rajkumar_runs import comparisons, excesses
@@ -215,16 +215,11 @@ def _chain() -> Verdict:
 def _rates() -> Verdict:
     """Judge whether T^ grows no faster than d^2, and as epsilon~^-2."""
     dimensions, epsilons = np.geomspace(1e3, 1e5, 5), np.geomspace(0.01, 1, 5)
-    over_d = _slope(dimensions, [Proposition52.of(round(d), 0.1, DELTA).t for d in dimensions])
-    over_epsilon = _slope(epsilons, [Proposition52.of(10, float(epsilon), DELTA).t for epsilon in epsilons])
+    over_d = power(dimensions, [Proposition52.of(round(d), 0.1, DELTA).t for d in dimensions])
+    over_epsilon = power(epsilons, [Proposition52.of(10, float(epsilon), DELTA).t for epsilon in epsilons])
     holds = abs(over_d - 2) < _SLOPE and abs(over_epsilon + 2) < _SLOPE
     words = f"slope {over_d:.2f} over d = 1,000 to 100,000, {over_epsilon:.2f} over ε̃ = .01 to 1"
     return Verdict("rajkumar.proposition52", "T̂ goes as d² / ε̃²", Ruling.of(holds), words)
-
-
-def _slope(x: FloatArray, y: Iterable[float]) -> float:
-    """Return the slope of log y over log x."""
-    return float(np.polyfit(np.log(x), np.log(list(y)), 1)[0])
 
 
 def _generalises(runs: Draws) -> Iterator[Verdict]:

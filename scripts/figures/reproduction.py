@@ -23,7 +23,6 @@ from scripts.figures.sources import digest_of_data
 
 TOO_FEW = "too few runs to tell"
 CAUSES = {"paper": "the paper", "parley": "Parley", "data": "the data at hand"}
-RULINGS = tuple(str(ruling) for ruling in Ruling)
 RECORD, PAGE, PICTURES, ITEMS = "reproduction.json", "reproduction.md", "reproduction", "papers.md"
 
 
@@ -47,13 +46,16 @@ class Row:
 
     def reason(self, claim: Claim) -> str:
         """Return who is the cause, and why, where it does not simply hold; empty for nothing to say."""
-        if self.ruling in {Ruling.HOLDS, TOO_FEW} or not (cause := self.cause or claim.cause):
-            return ""
-        return f"{CAUSES[cause]}: {self.why or claim.why}"
+        cause = self.cause or claim.cause
+        return f"{CAUSES[cause]}: {self.why or claim.why}" if cause and self._wants_reason else ""
 
     def is_unexplained(self, claim: Claim) -> bool:
         """Whether it does not simply hold and nothing says why."""
-        return self.ruling not in {Ruling.HOLDS, TOO_FEW} and not self.reason(claim)
+        return self._wants_reason and not self.reason(claim)
+
+    @property
+    def _wants_reason(self) -> bool:
+        return self.ruling not in {Ruling.HOLDS, TOO_FEW}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +134,16 @@ def page(records: Records, claims: Mapping[str, Claim], figures: Sequence[Figure
     return "\n".join(parts)
 
 
-def papers_page(items: Sequence[Item], claims: Mapping[str, Claim]) -> str:
+def papers_page(items: Sequence[Item], claims: Mapping[str, Claim], figures: Sequence[Figure[Any]]) -> str:
     """What each paper has, item by item, and how it stands in Parley, in Markdown."""
+    titles = {figure.paper.name: figure.paper.citation.partition(":")[0] for figure in figures}
     counts: Counter[str] = Counter(item.standing for item in items)
     parts = [_ITEMS_HEAD.format(number=len(items)), "| stands | items |\n|---|---|"]
     parts += [_line(words, str(counts[standing])) for standing, words in STANDINGS.items() if counts[standing]]
     parts.append("")
     for paper, mine in groupby(items, lambda item: item.paper):
         parts.append(
-            f"## {_TITLES[paper]}\n\n| in the paper | item | stands | in Parley | note |\n|---|---|---|---|---|"
+            f"## {titles[paper]}\n\n| in the paper | item | stands | in Parley | note |\n|---|---|---|---|---|"
         )
         for item in mine:
             places = ", ".join(_place(place, claims) for place in item.places)
@@ -153,13 +156,6 @@ STANDINGS = {
     "works": "works", "vacuous": "vacuous, said", "open": "open in the text, said", "future": "future work, said",
     "partly": "partly", "differs": "differs", "absent": "absent", "waits": "waits for data",
 }  # fmt: skip
-_TITLES = {
-    "rajkumar": "Rajkumar & Agarwal, AISTATS 2012",
-    "wu": "Wu, Farokhi, Smith & Kaafar, IEEE S&P 2020",
-    "hamm": "Hamm, Cao & Belkin, ICML 2016",
-    "xie": "Xie's thesis",
-    "jain": "Jain & Thakurta, ICML 2014",
-}
 _HEAD = """\
 # Reproduction
 
@@ -223,10 +219,9 @@ def _glance(papers: Sequence[Any], claims: Mapping[str, Claim], cases: Mapping[s
     return "\n".join(parts)
 
 
-_OUTCOME_OF = {
-    "holds": "hold", "DOES NOT HOLD": "do not hold", "holds at another size": "hold at another size",
-    "vacuous as stated": "are vacuous", "the text leaves it open": "are left open",
-    "cannot be told here": "cannot be told",
+_OUTCOME_OF: Mapping[str, str] = {
+    Ruling.HOLDS: "hold", Ruling.FAILS: "do not hold", Ruling.ELSEWHERE: "hold at another size",
+    Ruling.VACUOUS: "are vacuous", Ruling.OPEN: "are left open", Ruling.UNTOLD: "cannot be told",
 }  # fmt: skip
 _SOME, _WAIT = "hold in some cases", "wait for data"
 _OUTCOMES = (*_OUTCOME_OF.values(), _SOME, _WAIT)
@@ -248,7 +243,7 @@ def _verdict(claim: Claim, rows: Sequence[Row]) -> tuple[str, str]:
     alone = len(counts) == 1
     words = "; ".join(
         ruling if alone else f"{ruling} in {counts[ruling]} of {len(rows)}"
-        for ruling in (*RULINGS, TOO_FEW) if ruling in counts
+        for ruling in (*Ruling, TOO_FEW) if ruling in counts
     )  # fmt: skip
     reasons = dict.fromkeys(row.reason(claim) for row in rows)
     return words, "<br>".join(filter(None, reasons))

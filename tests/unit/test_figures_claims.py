@@ -42,7 +42,7 @@ def test_what_does_not_hold_says_who_is_the_cause_and_why() -> None:
 def test_the_pages_are_what_the_record_and_the_tables_give() -> None:
     figures = all_figures()
     assert (DOCS / PAGE).read_text(encoding="utf-8") == page(RECORDS, claims(), figures)
-    assert (DOCS / ITEMS).read_text(encoding="utf-8") == papers_page(items(), claims())
+    assert (DOCS / ITEMS).read_text(encoding="utf-8") == papers_page(items(), claims(), figures)
     assert {path.stem for path in (DOCS / PICTURES).iterdir()} == set(RECORDS)
 
 

@@ -83,7 +83,6 @@ def claims() -> dict[str, Claim]:
     return {
         f"{paper}.{name}": Claim(key=f"{paper}.{name}", **entry)
         for paper in PAPERS
-        if (HERE / f"{paper}.toml").exists()
         for name, entry in tomllib.loads((HERE / f"{paper}.toml").read_text(encoding="utf-8")).items()
     }
 
@@ -94,7 +93,6 @@ def items() -> tuple[Item, ...]:
     return tuple(
         Item(paper=paper, parley=row.pop("in Parley"), **row)
         for paper in PAPERS
-        if (HERE / "items" / f"{paper}.csv").exists()
         for row in _rows(HERE / "items" / f"{paper}.csv")
     )
 
