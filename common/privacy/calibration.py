@@ -209,6 +209,33 @@ def pure_mu(epsilon: float) -> float:
     return -2.0 * float(ndtri_exp(-epsilon - math.log1p(math.exp(-epsilon)))) * (1 + ROUNDING)
 
 
+def tilted_mu(mu: float, determinant: float) -> float:
+    """Return the mu of the Gaussian release that covers a minimiser with a Gaussian tilt, rounded up; its slack is 0.
+
+    One record moves the gradient by ``mu`` deviations of the tilt at most, and the logarithm of a determinant by
+    ``determinant``, D. So delta at every epsilon >= D is at most that of a Gaussian release at epsilon - D, whichever
+    of the two neighbours comes first. Let G be the curve of that release: the least error of the second kind of a test
+    at level alpha, Phi(z(alpha) - mu), z being the normal law's upper quantile; a = Phi(-mu / 2), where its slope is
+    -1; and b = 2 a / (1 + e^D). The minimiser's curve lies, for alpha up to b, above
+
+        G(e^D alpha) up to e^D alpha = a, and from there on above its tangent, 2 a - e^D alpha,
+
+    which meets the diagonal at b, and beyond b above the reflection in the diagonal. A Gaussian's curve of parameter m
+    is its own reflection, and lies below G(e^D alpha) where m >= mu + z(alpha) - z(e^D alpha). This grows with alpha,
+    because the derivative of -z by log alpha is Mills' ratio, which falls in z: so it suffices that it holds where
+    e^D alpha = a, at the tangent's one end. It is convex, so it lies below the tangent if it does so at both ends: at
+    the other, (b, b), if m >= 2 z(b).
+
+    >>> round(tilted_mu(0.1, 0.0), 6), round(tilted_mu(0.1, 0.01), 6)
+    (0.1, 0.11205)
+    """
+    check_not_negative(mu=mu, determinant=determinant)
+    at_one = float(log_ndtr(-mu / 2))
+    on_curve = mu / 2 - float(ndtri_exp(at_one - determinant))
+    on_diagonal = -2 * float(ndtri_exp(at_one + math.log(2) - float(np.logaddexp(0.0, determinant))))
+    return max(on_curve, on_diagonal) * (1 + ROUNDING)
+
+
 def mu_of_draws(spread: float, draws: int) -> float:
     """Return the mu of the Gaussian release that covers so many draws of an index.
 
