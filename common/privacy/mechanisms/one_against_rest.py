@@ -125,7 +125,7 @@ def _compose(terms: SiteTerms) -> bool:
 
 
 def _composed(terms: SiteTerms, k: int) -> ObjectivePerturbation:
-    """Return the mechanism of a class, of which k together keep the terms' budget."""
+    """Return the mechanism of a class; k of them together keep the budget of the terms."""
     terms.check("tight")
     loss, main_part, (epsilon, delta) = Logistic(), 1 - FOR_THE_SOLVER, terms.spent
     allowed = gaussian_mu(main_part * epsilon, main_part * delta) / math.sqrt(k)
