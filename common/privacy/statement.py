@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from parley.common.privacy.account import MICRO, SQUARE_UNITS, Account, Cost, delta_units
+from parley.common.privacy.account import MICRO, Account, Cost, cost_of, delta_units
 from parley.common.privacy.calibration import gaussian_mu
 from parley.common.privacy.events import ApproximateEvent, GaussianEvent, Release
 from parley.common.privacy.filter import cover
@@ -61,5 +61,4 @@ def _left(account: Account, epsilon: float, delta: float) -> str:
 
 def _cost(units: tuple[int, int], release: Release) -> Cost:
     """Return the cost of a run of one release."""
-    square, slack = cover(release)
-    return Cost(*units, math.ceil(square * SQUARE_UNITS), delta_units(float(slack)))
+    return cost_of(*units, cover(release))

@@ -85,8 +85,8 @@ class PinnedKeys(Strict):
 
 WholeUnits = Annotated[int, Field(ge=0, le=10**30)]
 """Whole units, in a range that allows exact arithmetic."""
-Units = tuple[WholeUnits, WholeUnits, WholeUnits, WholeUnits]
-"""A `Cost` as its whole units: epsilon in micro-units, delta in 1e-18, mu^2 in 1e-12, slack in 1e-18."""
+Units = Annotated[tuple[WholeUnits, ...], Field(min_length=4, max_length=6)]
+"""A `Cost` as `Cost.units`; those of earlier versions are the first four."""
 
 
 class AccountUnits(Strict):

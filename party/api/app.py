@@ -214,11 +214,13 @@ def _add_facts(app: FastAPI, desk: PartyDesk) -> None:
         study: Annotated[Digest, Query(description="the study's digest")],
         epsilon: Annotated[WholeUnits, Query(description="in millionths")] = 0,
         delta: Annotated[WholeUnits, Query(description="in units of 1e-18")] = 0,
-        gdp: Annotated[WholeUnits, Query(description="mu^2 in units of 1e-12, of a Gaussian part")] = 0,
-        slack: Annotated[WholeUnits, Query(description="delta beside the Gaussian part, in units of 1e-18")] = 0,
+        gdp: Annotated[WholeUnits, Query(description="mu^2 that covers the run alone, in units of 1e-12")] = 0,
+        slack: Annotated[WholeUnits, Query(description="delta that no mu^2 covers, in units of 1e-18")] = 0,
+        variance: Annotated[WholeUnits | None, Query(description="in company, in units of 1e-12; gdp if absent")] = None,
+        excess: Annotated[WholeUnits, Query(description="in company, in units of 1e-24")] = 0,
     ) -> Room:
         """Say whether a run that costs so much fits into what all runs have left for it; costs nothing."""
-        learner, cost = caller(request), Cost(epsilon, delta, gdp, slack)
+        learner, cost = caller(request), Cost(epsilon, delta, gdp, slack, gdp if variance is None else variance, excess)
         return await desk.do(request, response, lambda: party.room(learner, study, cost))
 
 

@@ -68,7 +68,7 @@ def test_of_an_untouched_budget_all_is_left_and_of_a_spent_one_nothing() -> None
         assert account.epsilon_left == 3.0
         assert account.delta_left == pytest.approx(account.delta_limit / DELTA_UNITS)
         assert (account.epsilon_spent, account.epsilon_reserved, account.delta_spent) == (0, 0, 0)
-    whole = FILTER.gdp_limit(slack=False)
+    whole = FILTER.square_limit(slack=False)
     for gdp in (whole, whole - 1, 2 * whole):
         assert replace(FILTER, spent=Cost(4 * MICRO, 1, gdp)).epsilon_left == 0
     pure = replace(limit(3.0, 0.0), spent=Cost(500_000, 0, SQUARE_UNITS))
