@@ -293,7 +293,10 @@ class Ensemble(Algorithm):
         """Return the proof of a tally plus noise, or None for exact votes, about which nothing is claimed."""
         if not self.hides_votes:
             return None
-        return Additive(self.pure_law(facts)) if is_pure(facts) else Additive()
+        if not is_pure(facts):
+            return Additive()
+        law = self.pure_law(facts)
+        return Additive(law, ((1.0,) * self.moved(facts),)) if isinstance(law, LaplaceEvent) else Additive(law)
 
     def pure_law(self, facts: OwnFacts) -> LaplaceEvent | L2LaplaceEvent:
         """Return the law of the noise if delta is 0."""
@@ -301,8 +304,12 @@ class Ensemble(Algorithm):
 
     def pure_event(self, facts: OwnFacts) -> Event:
         """Return the event of Laplace noise on all counts that a party moves, each by one."""
-        moved = int(self.tally_sensitivity(np.zeros((self.n_asked(facts), 0)), facts))
+        moved = self.moved(facts)
         return SequentialEvent((LaplaceEvent(float(facts.own_epsilon) / moved, facts.share < 1),) * moved)
+
+    def moved(self, facts: FederationFacts) -> int:
+        """Return how many counts a party moves under pure epsilon."""
+        return int(Ensemble.tally_sensitivity(self, np.zeros((self.n_asked(facts), 0)), facts))
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """Return the event of one release of all votes. Exact votes have no promise; noise alone reveals nothing."""

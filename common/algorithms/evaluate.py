@@ -169,7 +169,7 @@ class Evaluate(Algorithm):
 
     def proof(self, query: Query, facts: OwnFacts) -> Proof:
         """Return the proof of a tally plus Laplace noise."""
-        return Additive(LaplaceEvent(self._epsilon(query.round, facts)))
+        return Additive(LaplaceEvent(self._epsilon(query.round, facts)), (self.moves(facts),))
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """Return the event of Laplace noise on all numbers that a replaced example moves."""

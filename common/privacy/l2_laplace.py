@@ -44,7 +44,7 @@ def _loss_beyond(loss: FloatArray, bound: float, dimension: int, *, below: bool 
     power = (dimension - 1) / 2
     if below:
         half_of_one_and_cosine = (bound + loss)[..., None] * (norm - onset) / (2 * bound * norm)
-        share, surely = half_of_one_and_cosine, np.zeros(1)
+        share, surely = half_of_one_and_cosine, np.zeros_like(onset[..., 0])
     else:
         share = (bound - loss)[..., None] * (norm + (bound + loss)[..., None] / 2) / (2 * bound * norm)
         surely = gammainc(dimension, onset[..., 0])

@@ -216,7 +216,9 @@ def _add_facts(app: FastAPI, desk: PartyDesk) -> None:
         delta: Annotated[WholeUnits, Query(description="in units of 1e-18")] = 0,
         gdp: Annotated[WholeUnits, Query(description="mu^2 that covers the run alone, in units of 1e-12")] = 0,
         slack: Annotated[WholeUnits, Query(description="delta that no mu^2 covers, in units of 1e-18")] = 0,
-        variance: Annotated[WholeUnits | None, Query(description="in company, in units of 1e-12; gdp if absent")] = None,
+        variance: Annotated[
+            WholeUnits | None, Query(description="in company, in units of 1e-12; gdp if absent")
+        ] = None,
         excess: Annotated[WholeUnits, Query(description="in company, in units of 1e-24")] = 0,
     ) -> Room:
         """Say whether a run that costs so much fits into what all runs have left for it; costs nothing."""

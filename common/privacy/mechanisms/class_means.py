@@ -194,8 +194,9 @@ class Centroids(SiteRelease):
     def proof(cls, sites: Sequence[Self]) -> Proof:
         """Return the proof of a function of the noisy sums; pure noise is that of each class alone."""
         terms = sites[0].terms
-        law = None if terms.law == "gaussian" else L2LaplaceEvent(terms.pure_on_answer, terms.n_features)
-        return PostProcessing(partial(cls.noisy_sums, sites), partial(cls.read, sites), Additive(law))
+        law = L2LaplaceEvent(terms.pure_on_answer, terms.n_features)
+        additive = Additive() if terms.law == "gaussian" else Additive(law, ((_MOVED,), (_MOVED / 2, _MOVED / 2)))
+        return PostProcessing(partial(cls.noisy_sums, sites), partial(cls.read, sites), additive)
 
     @property
     def output_sensitivity(self) -> float:
