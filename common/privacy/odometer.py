@@ -11,9 +11,9 @@ then, about neighbours, and b is the sum of mu^2 that the filter counts by then,
 
     P(S) <= E_Q[e^r(b); S] + delta,
 
-r(b) being `odometer`: as (epsilon, delta)-privacy, but with the epsilon that stands there when it is read. So it holds
-for the last of many readings too, and for the largest. With slack that is at most s, P(S) exceeds this by at most s:
-take delta - s. The moment must be chosen by answers and chance alone, not by the rows beside them.
+r(b) being `odometer`: as (epsilon, delta)-privacy, but with the epsilon that stands there at the stop. With slack that
+is at most s, P(S) exceeds this by at most s: take delta - s. Answers and chance alone may choose the moment, not the rows
+beside them.
 
 **Proof.** L = log dP/dQ of all that was seen. For every order a > 1 the numbers
 
@@ -29,8 +29,8 @@ y^a exp(-a (a - 1) b / 2) by them. By definition e^r(b) is the largest y - delta
 
 Slack takes the part of P away that is not covered, at most s in all, and the proof holds for the remainder.
 
-It needs no more of b than that the filter may be set at any level B: whatever is asked while b stays within B, then one
-Gaussian release of mu^2 = B - b, is together covered by mu = sqrt(B). For then the mean of M_a over all that stops
+It needs no more of b than that the filter may be set at any level B: all that is asked while b stays within B, and then
+one Gaussian release of mu^2 = B - b, is together covered by mu = sqrt(B). For then the mean of M_a over all that stops
 within B, times exp(a (a - 1) B / 2), is at most the mean of e^(a L) of a Gaussian release of sqrt(B), which is this
 factor; and B is arbitrary. So b may be any sum of a filter that allows this, and any b that is too large will do.
 
