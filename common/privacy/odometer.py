@@ -12,8 +12,8 @@ then, about neighbours, and b is the sum of mu^2 that the filter counts by then,
     P(S) <= E_Q[e^r(b); S] + delta,
 
 r(b) being `odometer`: as (epsilon, delta)-privacy, but with the epsilon that stands there at the stop. With slack that
-is at most s, P(S) exceeds this by at most s: take delta - s. Answers and chance alone may choose the moment, not the rows
-beside them.
+is at most s, P(S) exceeds this by at most s: take delta - s. Answers and chance alone may choose the moment, not the
+rows beside them.
 
 **Proof.** L = log dP/dQ of all that was seen. For every order a > 1 the numbers
 

@@ -111,12 +111,13 @@ def _print_account(statement: Statement, policy: Policy) -> None:
     report = party_api.BudgetReport.of(statement.account)
     percents = {kind: sum(part.percent for part in statement.parts if part.kind == kind) for kind in _KINDS}
     set_aside = [("set aside", "", "", f"{percents['unused share']:.2f}%")] if statement.set_aside else []
+    holds_at = report.delta_spent if report.composition == "basic" else report.delta_limit
     print_table(
         [
             ("", "epsilon", "delta", "part"),
             ("allowed", f"{report.epsilon_limit:g}", f"{report.delta_limit:g}", "100.00%"),
-            ("spent", _epsilon(report.epsilon_spent), f"{report.delta_spent:g}", f"{percents['spent']:.2f}%"),
-            ("nonadaptive", f"{report.epsilon_nonadaptive:g}", "", ""),
+            ("spent", _epsilon(report.epsilon_spent), f"{holds_at:g}", f"{percents['spent']:.2f}%"),
+            ("nonadaptive", f"{report.epsilon_nonadaptive:g}", f"{holds_at:g}", ""),
             ("reserved", f"{report.epsilon_reserved:g}", "", f"{percents['reserved']:.2f}%"),
             *set_aside,
             ("left", f"{report.epsilon_left:g}", f"{report.delta_left:g}", f"{percents['left']:.2f}%"),

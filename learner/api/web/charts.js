@@ -24,7 +24,8 @@ function fitted(draw, most = 600) {
 /** What is spent of a budget, whenever it is read and if no question had depended on an answer; what is reserved, and the limit. */
 export function budgetInWords({ epsilon_spent: spent, epsilon_nonadaptive: nonadaptive, epsilon_reserved: reserved, epsilon_limit: limit }) {
   const holds = spent === null ? "more than allowed" : number(spent, 3);
-  return `${holds} spent (nonadaptive ${number(nonadaptive, 3)}), ${number(reserved, 3)} reserved, of ${number(limit)}`;
+  const beside = spent === nonadaptive ? "" : ` (nonadaptive ${number(nonadaptive, 3)})`;
+  return `${holds} spent${beside}, ${number(reserved, 3)} reserved, of ${number(limit)}`;
 }
 
 /** A budget as a bar: spent (as the filter counts it, which ends at the limit), reserved for approved runs, what a further run would take, and left. */
