@@ -35,6 +35,7 @@ from parley.common.privacy.calibration import gaussian_epsilon
 from parley.common.privacy.company import Cover
 from parley.common.privacy.filter import largest_square
 from parley.common.privacy.guarantee import Adjacency, Composition
+from parley.common.privacy.odometer import odometer
 
 MICRO = 10**6
 """Micro-units in an epsilon of 1."""
@@ -204,19 +205,41 @@ class Account:
 
     @property
     def epsilon_spent(self) -> float:
-        """The epsilon of all charges so far at the budget's delta, or their sum if a filter has none."""
+        """The epsilon of all charges so far, at the budget's delta, that holds whenever it is read.
+
+        It holds however questions, and the moment, depended on answers. Under a filter that is `odometer`, which does
+        not know the limit: it may exceed the limit's epsilon, and the limit holds nevertheless. Under basic composition
+        it is the sum, because all of a run is charged with its first answer. It is the sum too as long as all answers
+        are pure, if that is less: no loss exceeds it, so what a learner has seen by then takes nothing of delta, and
+        all of delta is the odometer's. It is infinite if more delta is charged than the budget has. If an owner changes
+        the composition because of what was answered, the figures under each take a delta of their own.
+        """
+        added = self.spent.epsilon / MICRO
+        if self.composition == "basic" or self.delta_limit == 0:
+            return added if self.spent.delta <= self.delta_limit else math.inf
+        if self.spent.slack > self.delta_limit // 2:
+            return math.inf
+        reading = odometer(self.spent.gdp / SQUARE_UNITS, self._gaussian_delta(slack=self.spent.slack > 0))
+        return min(added, reading) if self.spent.delta == self.spent.slack == 0 else reading
+
+    @property
+    def epsilon_nonadaptive(self) -> float:
+        """The epsilon of all charges so far at the budget's delta, or their sum if a filter has none.
+
+        Unlike `epsilon_spent` it holds only if no question depended on an answer.
+        """
         return self._epsilon_of(self.spent)
 
     @property
     def epsilon_reserved(self) -> float:
-        """The amount by which all reservations would increase `epsilon_spent`."""
-        return max(0.0, self._epsilon_of(self.spent + self.reserved) - self.epsilon_spent)
+        """The amount by which all reservations would increase `epsilon_nonadaptive`."""
+        return max(0.0, self._epsilon_of(self.spent + self.reserved) - self.epsilon_nonadaptive)
 
     @property
     def parts(self) -> dict[str, float]:
         """The parts of the budget that are spent, reserved and left; they add up to 1.
 
-        Epsilons do not: under a filter squares of mu add up, so `epsilon_spent` and `epsilon_left` are not the limit.
+        Epsilons do not: under a filter squares of mu add up, so `epsilon_nonadaptive` and `epsilon_left` do not either.
         """
         spent, reserved = self.part_of(self.spent), self.part_of(self.reserved)
         return {"spent": spent, "reserved": reserved, "left": 1 - self._part_of(self.spent + self.reserved)}

@@ -201,8 +201,9 @@ def _add_facts(app: FastAPI, desk: PartyDesk) -> None:
     async def show_budget(request: Request, response: Response, study: OfStudy = None) -> BudgetReport:
         """Epsilon and delta of the account that pays for a study: allowed, and as this learner's own runs have left it.
 
-        What others have spent is not shown, so less may be left: `/v1/budget/room` says whether a run fits. What is
-        spent is what the answers cost if no question had depended on an earlier answer; only the limit is a promise.
+        What others have spent is not shown, so less may be left: `/v1/budget/room` says whether a run fits. Spent
+        holds, with the budget's delta, whenever it is read and however questions depended on answers; it may pass the
+        limit, which holds too. Nonadaptive is what the same answers cost if no question had depended on one.
         """
         learner = caller(request)
         return await desk.do(request, response, lambda: party.budget(learner, study))

@@ -154,12 +154,12 @@ def test_what_was_spent_is_told_at_the_budgets_delta() -> None:
         (FILTER, replace(ten, epsilon=10 * MICRO, delta=0), gaussian),
         (limit(1.0, 0.0), ten, 0.9),  # no Gaussian release is pure
     ):
-        assert replace(account, spent=cost).epsilon_spent == epsilon
+        assert replace(account, spent=cost).epsilon_nonadaptive == epsilon
     odd = replace(FILTER, delta_limit=10**13 + 1, spent=replace(ten, slack=HALF_DELTA))
-    assert odd.epsilon_spent == halved
+    assert odd.epsilon_nonadaptive == halved
     largest = replace(FILTER, delta_limit=10**18 - 1, spent=replace(ten, slack=10**18 // 2))
-    assert largest.epsilon_spent == 0.9
-    assert replace(largest, spent=replace(ten, slack=10**18 // 2 - 1)).epsilon_spent < 0.9
+    assert largest.epsilon_nonadaptive == 0.9
+    assert replace(largest, spent=replace(ten, slack=10**18 // 2 - 1)).epsilon_nonadaptive < 0.9
 
 
 def test_a_refusal_says_what_is_asked_and_left() -> None:

@@ -431,7 +431,7 @@ def test_a_gaussian_run_of_what_is_left_fits(gdp: int) -> None:
     account = LIMIT.charge(Cost(1, 1, gdp))
     if (epsilon := account.epsilon_left) > 0:
         assert account.fits(Cost(1, 1, math.ceil(gaussian_mu(epsilon, account.delta_left) ** 2 * SQUARE_UNITS)))
-    assert account.epsilon_spent <= 1 + 1e-9
+    assert account.epsilon_nonadaptive <= 1 + 1e-9
 
 
 @pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.05])

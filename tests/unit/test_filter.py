@@ -160,7 +160,7 @@ def test_all_that_an_account_allows_is_truly_within_its_budget(events: list[Rele
             allowed.append(event)
     truly = float(_composed(tuple(allowed), 1e-3).get_delta_for_epsilon(1.0))
     assert truly <= 1e-5 * (1 + 1e-3)
-    assert float(account.epsilon_spent) <= 1.0
+    assert float(account.epsilon_nonadaptive) <= 1.0
 
 
 @settings(deadline=None)
@@ -242,7 +242,7 @@ def test_pure_releases_may_simply_add_up() -> None:
     cost = Cost(10**6, 0, math.ceil(square * SQUARE_UNITS))
     for account in (limit(1.0, 1e-5), limit(1.0, 0.0)):
         assert cost.gdp > account.square_limit(slack=False)
-        assert account.charge(cost).epsilon_spent == 1.0
+        assert account.charge(cost).epsilon_nonadaptive == 1.0
         assert not account.fits(Cost(10**6, 1, cost.gdp)), "of a delta nothing is known to add up"
         assert not account.fits(Cost(10**6 + 1, 0, cost.gdp))
     assert limit(1.0, 0.0).epsilon_left == 1.0
