@@ -85,6 +85,18 @@ class Cost:
         if min(self.units) < 0:
             raise InvalidInputError("a cost must not be negative")
 
+    @classmethod
+    def of_units(cls, units: Sequence[int]) -> Cost:
+        """Return the cost with these `units`, or with the first four, as earlier versions wrote it.
+
+        Raises TypeError for another number of units, InvalidInputError for a negative one.
+        """
+        if len(units) not in {4, 6}:
+            raise TypeError(f"a cost has 6 units, or 4 of an earlier version, not {len(units)}")
+        if min(units) < 0:
+            raise InvalidInputError("a cost must not be negative")
+        return cls(*units)
+
     @property
     def units(self) -> tuple[int, int, int, int, int, int]:
         """The numbers as (epsilon, delta, gdp, slack, variance, excess)."""
