@@ -120,7 +120,8 @@ class Cost:
         """Return the part of ``total.square`` that this part of the total takes, so that all parts add up to it."""
         if total.square == total.gdp:
             return float(self.gdp)
-        return self.variance + 2 * self.excess / math.sqrt(total.excess)
+        root = math.sqrt(total.excess)
+        return total.square * (self.variance + 2 * self.excess / root) / (total.variance + 2 * root)
 
     def split(self, other: Cost) -> tuple[Cost, Cost]:
         """Split this cost into the part that ``other`` covers, in each unit, and the remainder."""
