@@ -109,7 +109,8 @@ class Run:
     @cached_property
     def pair(self) -> WorstPair:
         """The worst pair of all its releases."""
-        return all_of(self.kind.releases(self.algorithm, self.facts))
+        releases = self.kind.releases(self.algorithm, self.facts)
+        return next(iter(releases)) if sum(releases.values()) == 1 else all_of(releases)
 
 
 # ── kinds ────────────────────────────────────────────────────────────────────

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 import numpy as np
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+from scipy.signal import fftconvolve
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import binom
 
@@ -33,20 +34,41 @@ _MOST = 10**6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorstPair:
-    """The worst pair of a release: ``deltas`` of epsilons (m,) from 0 up, and the deviation of its loss, about."""
+    """The worst pair of a release: ``deltas`` of epsilons (m,) from 0 up, and the deviation of its loss, about.
+
+    ``largest`` is the largest loss, infinite if there is none.
+    """
 
     deltas: Callable[[FloatArray], FloatArray]
     deviation: float
+    largest: float = math.inf
 
     def losses(self, interval: float) -> PrivacyLossDistribution:
         """Return its privacy loss on a grid of this ``interval``, none of it smaller than it is."""
-        steps = math.ceil(self._longest() / interval)
-        losses = interval * np.arange(steps + 1, dtype=np.float64)
-        above = symmetric(losses, np.clip(self.deltas(losses), 0.0, 1.0))
-        below = 1 - np.exp(-losses) * (1 - above)
-        deltas = np.concatenate([below[:0:-1], above])
-        grid = np.arange(-steps, steps + 1)
+        longest = math.ceil(min(self.largest, self._longest()) / interval)
+        grid = np.arange(-longest, longest + 1)
+        deltas = self._both_ways(np.asarray(grid * interval, dtype=np.float64))
         return PrivacyLossDistribution(pld_pmf.create_pmf_pessimistic_connect_dots(interval, grid, deltas))
+
+    def masses(self, interval: float) -> Masses:
+        """Return the same in numbers, on a grid that ends at the largest loss.
+
+        Between two points of the grid the profile is a line in e^epsilon, whose slope is minus the other law's chance
+        of a larger loss; a loss's chance is e^loss times what the slope rises by at it.
+        """
+        longest = self._longest() if math.isinf(self.largest) else self.largest
+        steps = math.ceil(2 * longest / interval)
+        deltas = self._both_ways(longest - interval * np.arange(steps, -1, -1, dtype=np.float64))
+        rises = np.diff(deltas)
+        after = np.append(rises / math.expm1(interval), 0.0)
+        before = np.append(deltas[0] - 1, rises / -math.expm1(-interval))
+        return Masses(interval, longest, np.maximum(after - before, 0.0), float(deltas[-1]))
+
+    def _both_ways(self, losses: FloatArray) -> FloatArray:
+        """Return the profile (m,) at ascending losses, about as many below 0 as above."""
+        grid = np.unique(np.append(np.abs(losses), 0.0))
+        above = symmetric(grid, np.clip(self.deltas(grid), 0.0, 1.0))[np.searchsorted(grid, np.abs(losses))]
+        return np.where(losses < 0, 1 - np.exp(np.minimum(losses, 0.0)) * (1 - above), above)
 
     def _longest(self) -> float:
         """Return a loss beyond which next to none is finite."""
@@ -54,6 +76,31 @@ class WorstPair:
         while np.ptp(self.deltas(longest * np.array([1.0, 2.0]))) > _NOTHING:
             longest *= 1.1
         return longest
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Masses:
+    """The chances (m,) of losses that ascend by ``interval`` up to ``largest``, and the chance of an infinite one."""
+
+    interval: float
+    largest: float
+    chances: FloatArray
+    infinite: float
+
+    def and_then(self, other: Masses) -> Masses:
+        """Return the losses of both releases together."""
+        chances = np.maximum(fftconvolve(self.chances, other.chances), 0.0)
+        infinite = self.infinite + other.infinite - self.infinite * other.infinite
+        return Masses(self.interval, self.largest + other.largest, chances, infinite)
+
+    def deltas(self, epsilons: FloatArray) -> FloatArray:
+        """Return the profile at epsilons (m,)."""
+        losses = self.largest - self.interval * np.arange(len(self.chances) - 1, -1, -1)
+        first = np.searchsorted(losses, epsilons, side="right")
+        ours, theirs = (
+            np.append(np.cumsum(law[::-1])[::-1], 0.0)[first] for law in (self.chances, self.chances * np.exp(-losses))
+        )
+        return np.asarray(ours - np.exp(epsilons) * theirs + self.infinite)
 
 
 def symmetric(losses: FloatArray, deltas: FloatArray) -> FloatArray:
@@ -82,20 +129,25 @@ def gaussian(mu: float) -> WorstPair:
     return WorstPair(deltas, mu)
 
 
-def pure(epsilon: float) -> WorstPair:
-    """Return the pair of a pure release about which nothing more holds: randomised response."""
-    return draws(epsilon * 2, 1)
+def approximate(epsilon: float, delta: float) -> WorstPair:
+    """Return the pair of an (epsilon, delta)-private release about which nothing more holds.
+
+    It is randomised response, but tells all with chance delta (Kairouz, Oh & Viswanath 2015).
+    """
+    answer = draws(epsilon * 2, 1)
+    return WorstPair(lambda epsilons: delta + (1 - delta) * answer.deltas(epsilons), epsilon, epsilon)
 
 
 def laplace(epsilon: float) -> WorstPair:
     """Return the pair of a Laplace release."""
-    return WorstPair(lambda epsilons: np.maximum(0.0, -np.expm1((epsilons - epsilon) / 2)), min(epsilon, 1.4))
+    profile = lambda epsilons: np.maximum(0.0, -np.expm1((epsilons - epsilon) / 2))  # noqa: E731
+    return WorstPair(profile, min(epsilon, 1.4), epsilon)
 
 
 def l2_laplace(epsilon: float, dimension: int) -> WorstPair:
     """Return the pair of noise of density exp(-beta |b|)."""
     deviation = epsilon / math.sqrt(dimension)
-    return WorstPair(lambda epsilons: l2_laplace_delta(epsilons, epsilon, dimension), deviation)
+    return WorstPair(lambda epsilons: l2_laplace_delta(epsilons, epsilon, dimension), deviation, epsilon)
 
 
 def draws(spread: float, number: int) -> WorstPair:
@@ -107,7 +159,7 @@ def draws(spread: float, number: int) -> WorstPair:
         ours, theirs = (binom.sf(last, number, p) for p in (chance, 1 - chance))
         return np.asarray(ours - np.exp(epsilons) * theirs)
 
-    return WorstPair(deltas, spread / 2 * math.sqrt(number))
+    return WorstPair(deltas, spread / 2 * math.sqrt(number), spread / 2 * number)
 
 
 def objective(mu: float, determinant: float) -> WorstPair:
@@ -127,16 +179,16 @@ def objective(mu: float, determinant: float) -> WorstPair:
 
 def either(one: WorstPair, other: WorstPair) -> WorstPair:
     """Return a pair as bad as both of these, if a record may bring about either."""
-    return WorstPair(lambda at: np.maximum(one.deltas(at), other.deltas(at)), max(one.deviation, other.deviation))
+    deviation, largest = max(one.deviation, other.deviation), max(one.largest, other.largest)
+    return WorstPair(lambda at: np.maximum(one.deltas(at), other.deltas(at)), deviation, largest)
 
 
 def all_of(pairs: Mapping[WorstPair, int]) -> WorstPair:
     """Return the pair of a run that makes releases of these pairs, each as often as it says."""
+    releases = [pair.masses(_interval(pairs)) for pair, times in pairs.items() for _ in range(times)]
     deviation = math.sqrt(sum(times * pair.deviation**2 for pair, times in pairs.items()))
-    if len(pairs) == 1 and deviation == next(iter(pairs)).deviation:
-        return next(iter(pairs))
-    composed = together(pairs)
-    return WorstPair(lambda epsilons: np.asarray(composed.get_delta_for_epsilon(epsilons)), deviation)
+    largest = sum(times * pair.largest for pair, times in pairs.items())
+    return WorstPair(reduce(Masses.and_then, releases).deltas, deviation, largest)
 
 
 # ── many of them ─────────────────────────────────────────────────────────────
@@ -145,12 +197,17 @@ def all_of(pairs: Mapping[WorstPair, int]) -> WorstPair:
 def together(pairs: Mapping[WorstPair, int]) -> PrivacyLossDistribution:
     """Return the privacy loss of so many releases of each pair together, if none depends on another's answer."""
     counted = {pair: times for pair, times in pairs.items() if times}
-    deviations = [pair.deviation for pair in counted]
-    interval = max(min(deviations) / _STEPS, math.hypot(*deviations) / _MOST_STEPS)
+    interval = _interval(counted)
     composed = pld.identity(value_discretization_interval=interval)
     for pair, times in counted.items():
         composed = composed.compose(_losses(pair, interval).self_compose(times))
     return composed
+
+
+def _interval(pairs: Iterable[WorstPair]) -> float:
+    """Return the step of the grid on which pairs are composed."""
+    deviations = [pair.deviation for pair in pairs]
+    return max(min(deviations) / _STEPS, math.hypot(*deviations) / _MOST_STEPS)
 
 
 @lru_cache(maxsize=256)
