@@ -18,7 +18,7 @@ from dp_accounting.pld import pld_pmf
 from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from scipy.signal import fftconvolve
-from scipy.special import log_ndtr, ndtr
+from scipy.special import log_ndtr
 from scipy.stats import binom
 
 from parley.common.arrays import FloatArray
@@ -165,14 +165,16 @@ def draws(spread: float, number: int) -> WorstPair:
 def objective(mu: float, determinant: float) -> WorstPair:
     """Return the pair of the exact minimiser under a Gaussian tilt of ``mu``, at which a determinant costs a loss r.
 
-    delta(e) = E[(1 - exp(e - r - max(l, 0)))_+] with l ~ N(mu^2 / 2, mu^2), for e of 0 and more, either way.
+    From one table to that with both records, and from there to the other, the tilt moves by half of it. So for
+    losses y1 + y2 = e - r of these two, delta(e) = d(y1) + e^y1 d(y2), d being the profile of mu / 2: the best parts,
+    (e - r -+ mu^2 / 4) / 2, give that of mu, and if one would be negative, it is 0. Of e below r nothing more is known.
     """
+    whole, half = gaussian(mu).deltas, gaussian(mu / 2).deltas
 
     def deltas(epsilons: FloatArray) -> FloatArray:
-        left = epsilons - determinant
-        kept = np.maximum(left, 0.0)
-        beyond = ndtr(mu / 2 - kept / mu) - np.exp(left) * ndtr(-mu / 2 - kept / mu)  # of l above what is left
-        return np.asarray(beyond + ndtr(-mu / 2) * np.maximum(0.0, -np.expm1(left)))
+        left = np.maximum(epsilons - determinant, 0.0)
+        beyond = np.where(left < mu**2 / 4, half(np.zeros(1)) + half(left), whole(left))
+        return np.where(epsilons < determinant * (1 - 1e-12), 1.0, beyond)
 
     return WorstPair(deltas, math.hypot(mu, determinant))
 
