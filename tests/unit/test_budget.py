@@ -303,8 +303,8 @@ def test_a_price_knows_its_steps_and_what_remains() -> None:
 # ── accounts ─────────────────────────────────────────────────────────────────
 
 LIMIT = limit(1.0, 1e-5)
-WHOLE = LIMIT.gdp_limit(slack=False)
-HALF = LIMIT.gdp_limit(slack=True)
+WHOLE = LIMIT.square_limit(slack=False)
+HALF = LIMIT.square_limit(slack=True)
 COSTS = st.builds(
     Cost, st.integers(0, MICRO // 2), st.integers(0, 10**13 // 2), st.integers(0, WHOLE // 3), st.just(0)
 ) | st.builds(Cost, st.integers(0, MICRO), st.sampled_from([0, 10**12]), st.integers(0, WHOLE), st.integers(0, 10**13))
@@ -431,13 +431,13 @@ def test_a_gaussian_run_of_what_is_left_fits(gdp: int) -> None:
     account = LIMIT.charge(Cost(1, 1, gdp))
     if (epsilon := account.epsilon_left) > 0:
         assert account.fits(Cost(1, 1, math.ceil(gaussian_mu(epsilon, account.delta_left) ** 2 * SQUARE_UNITS)))
-    assert account.epsilon_spent <= 1 + 1e-9
+    assert account.epsilon_nonadaptive <= 1 + 1e-9
 
 
 @pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.05])
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 5.0, 1e6])
 def test_a_limit_is_the_largest_square_that_its_profile_allows(epsilon: float, delta: float) -> None:
-    whole = limit(epsilon, delta).gdp_limit(slack=False)
+    whole = limit(epsilon, delta).square_limit(slack=False)
     assert gaussian_delta(epsilon, math.sqrt(whole / SQUARE_UNITS)) <= delta
     assert gaussian_delta(epsilon, math.sqrt((whole + 1 + whole * 1e-7) / SQUARE_UNITS)) > delta
     assert whole < 2**63, "fits a database"

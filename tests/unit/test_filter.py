@@ -160,7 +160,7 @@ def test_all_that_an_account_allows_is_truly_within_its_budget(events: list[Rele
             allowed.append(event)
     truly = float(_composed(tuple(allowed), 1e-3).get_delta_for_epsilon(1.0))
     assert truly <= 1e-5 * (1 + 1e-3)
-    assert float(account.epsilon_spent) <= 1.0
+    assert float(account.epsilon_nonadaptive) <= 1.0
 
 
 @settings(deadline=None)
@@ -195,7 +195,7 @@ def test_nobody_gains_by_trading_slack_against_the_gaussian_part() -> None:
     """Were slack and the Gaussian part's delta only to add up to delta, whichever is left could go to either."""
     epsilon, delta = 5.0, 1e-5
     account = limit(epsilon, delta)
-    whole, half = (account.gdp_limit(slack=slack) / SQUARE_UNITS for slack in (False, True))
+    whole, half = (account.square_limit(slack=slack) / SQUARE_UNITS for slack in (False, True))
     parts = [0.2, 0.35, 0.5, 0.65, 0.8]
     naive = max(
         traded(epsilon, part * whole, whole, delta - gaussian_delta(epsilon, math.sqrt(part * whole))) for part in parts
@@ -218,7 +218,7 @@ def test_the_first_charge_decides_whether_there_is_slack(steps: list[tuple[str, 
     account, held = limit(5.0, 1e-5), list[Cost]()
     slack_at_first: bool | None = None
     for kind, slack, tenths in steps:
-        cost = Cost(1, 1, tenths * account.gdp_limit(slack=True) // 10, tenths * 10**11 if slack else 0)
+        cost = Cost(1, 1, tenths * account.square_limit(slack=True) // 10, tenths * 10**11 if slack else 0)
         if kind == "reserve" and account.fits(cost):
             account = account.reserve(cost)
             held.append(cost)
@@ -230,7 +230,7 @@ def test_the_first_charge_decides_whether_there_is_slack(steps: list[tuple[str, 
             account = account.release(held.pop(tenths % len(held)))
         assert (account.spent.slack > 0) == bool(slack_at_first)
         if account.spent.slack:
-            assert account.spent.gdp <= account.gdp_limit(slack=True)
+            assert account.spent.gdp <= account.square_limit(slack=True)
             assert account.spent.slack <= account.delta_limit // 2
     assert account.delta_spent == account.spent.slack / DELTA_UNITS
 
@@ -241,8 +241,8 @@ def test_pure_releases_may_simply_add_up() -> None:
     square, _ = cover(release)
     cost = Cost(10**6, 0, math.ceil(square * SQUARE_UNITS))
     for account in (limit(1.0, 1e-5), limit(1.0, 0.0)):
-        assert cost.gdp > account.gdp_limit(slack=False)
-        assert account.charge(cost).epsilon_spent == 1.0
+        assert cost.gdp > account.square_limit(slack=False)
+        assert account.charge(cost).epsilon_nonadaptive == 1.0
         assert not account.fits(Cost(10**6, 1, cost.gdp)), "of a delta nothing is known to add up"
         assert not account.fits(Cost(10**6 + 1, 0, cost.gdp))
     assert limit(1.0, 0.0).epsilon_left == 1.0
