@@ -1,14 +1,16 @@
 """A party's budget in whole units, and what is charged to it.
 
 Under a *filter*, all runs take from one sum, mu^2 of a Gaussian release, whatever their noise is, in any order
-(`parley.common.privacy.filter`). A budget (epsilon, delta) allows a sum whose exact profile at epsilon is at most delta.
+(`parley.common.privacy.filter`). A budget (epsilon, delta) allows a sum whose exact profile at epsilon is at most
+delta.
 
 *Slack* is a delta that no Gaussian release covers: that of a paper's claim about a final model, or of a release about
 which nothing is known but epsilon and delta. If there is slack, it and the sum each have a half of delta to itself.
 Which case it is, the first charge decides, before anything was answered: someone who could still trade one against the
 other, by what was answered, would take slack when the sum reveals little, and more of the sum when it reveals much, and
 so get nearly twice the delta. So slack comes first or never: an account that began without slack accepts none, and one
-with slack reserved accepts nothing else until it is charged. Where claims are charged, ``composition = basic`` is better.
+with slack reserved accepts nothing else until it is charged. Where claims are charged, ``composition = basic`` is
+better.
 
 Runs without any delta may also simply add up to epsilon: the losses of pure releases do for every sequence of answers.
 So on sequences that end within that sum neighbours differ by epsilon alone, on all others the filter holds, and the
@@ -82,6 +84,18 @@ class Cost:
             object.__setattr__(self, "variance", self.gdp)
         if min(self.units) < 0:
             raise InvalidInputError("a cost must not be negative")
+
+    @classmethod
+    def of_units(cls, units: Sequence[int]) -> Cost:
+        """Return the cost with these `units`, or with the first four, as earlier versions wrote it.
+
+        Raises TypeError for another number of units, InvalidInputError for a negative one.
+        """
+        if len(units) not in {4, 6}:
+            raise TypeError(f"a cost has 6 units, or 4 of an earlier version, not {len(units)}")
+        if min(units) < 0:
+            raise InvalidInputError("a cost must not be negative")
+        return cls(*units)
 
     @property
     def units(self) -> tuple[int, int, int, int, int, int]:
@@ -219,7 +233,7 @@ class Account:
             return added if self.spent.delta <= self.delta_limit else math.inf
         if self.spent.slack > self.delta_limit // 2:
             return math.inf
-        reading = odometer(self.spent.gdp / SQUARE_UNITS, self._gaussian_delta(slack=self.spent.slack > 0))
+        reading = odometer(self.spent.square / SQUARE_UNITS, self._gaussian_delta(slack=self.spent.slack > 0))
         return min(added, reading) if self.spent.delta == self.spent.slack == 0 else reading
 
     @property
@@ -266,9 +280,8 @@ class Account:
         total = self.spent + self.reserved
         if self.composition == "basic" or self.delta_limit == 0 or (total == _NOTHING and self.share == MICRO):
             return max(0, self._share_of(self.epsilon_limit) - total.epsilon) / MICRO
-        room = (
-            self.square_limit(slack=total.slack > 0) - total.square - 1
-        )  # a unit for the rounding of the run's own price
+        limit = self.square_limit(slack=total.slack > 0)
+        room = limit - total.square - 1  # a unit for the rounding of the run's own price
         if not self.fits(Cost(1, 1, gdp=2)):
             return 0.0
         epsilon = gaussian_epsilon(math.sqrt(room / SQUARE_UNITS), self.delta_left)
@@ -393,7 +406,7 @@ class Price:
     """The total cost of a run after each of its rounds: the columns of `Cost`, in its units, (T,) each.
 
     Rounds after the last of them add nothing: a run that is charged in full with its first round has a column of one.
-    Prices of earlier versions have no ``variance`` and ``excess``; then ``gdp`` counts in company too.
+    Prices of earlier versions have no ``variance`` and ``excess``: ``gdp`` counts in company too then.
     ``adjacency`` is what the cost hides. A cost that hides all the data of a party hides a record too, but never the
     reverse.
     """
@@ -405,6 +418,11 @@ class Price:
     adjacency: Adjacency = "replace_one"
     variance: tuple[int, ...] = ()
     excess: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.variance:
+            object.__setattr__(self, "variance", self.gdp)
+            object.__setattr__(self, "excess", (0,) * len(self.gdp))
 
     @classmethod
     def of(cls, totals: Sequence[Cost], adjacency: Adjacency = "replace_one") -> Price:
@@ -435,5 +453,5 @@ class Price:
         if round == 0:
             return _NOTHING
         last = min(round, len(self.epsilon)) - 1
-        by_itself = self.epsilon[last], self.delta[last], self.gdp[last], self.slack[last]
-        return Cost(*by_itself, self.variance[last], self.excess[last]) if self.variance else Cost(*by_itself)
+        columns = self.epsilon, self.delta, self.gdp, self.slack, self.variance, self.excess
+        return Cost(*(column[last] for column in columns))

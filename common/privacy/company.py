@@ -1,9 +1,9 @@
 """How much of a Gaussian budget a release takes that is not Gaussian: by itself, and in company.
 
 *Profiles.* The profile of a release is delta(y), the most by which P(S) exceeds e^y Q(S) for neighbours P and Q. G_b is
-a Gaussian release of mu^2 = b. If a release's profile lies below that of G_b, b *covers* it. Curves are compared here as
-u(y) = e^(-y/2) delta(y), y >= 0: if a profile holds for (P, Q) and (Q, P), losses below 0 mirror those above, and the
-difference k of two such curves is even in y.
+a Gaussian release of mu^2 = b. If a release's profile lies below that of G_b, b *covers* it. Curves are compared here
+as u(y) = e^(-y/2) delta(y), y >= 0: if a profile holds for (P, Q) and (Q, P), losses below 0 mirror those above, and
+the difference k of two such curves is even in y.
 
 *In company of tau* a release is covered by b if the release and a Gaussian one of mu^2 = tau, together, are covered by
 tau + b. Then so they are in all larger company: more Gaussian noise on both sides changes nothing. A release in company
@@ -43,13 +43,13 @@ ours). With T the curve of the release less that of no release, the assumption s
     integral over all y of T(y) e^(s y) dy <= (1/2) integral from 0 to v of e^(r (s^2 - 1/4) / 2) dr.
 
 As e^(-y^2 / (2 tau)) <= 1, it is enough that the right side is at most what G_b has at x = s tau, which is, over the
-same factors, (1/2) the integral from 0 to b of sqrt(tau / (tau + r)) e^(-r/8 + s^2 r tau / (2 (tau + r))) dr. Put rho = r
-tau / (tau + r), which runs from 0 to v: this integral becomes that of (1 - rho/tau)^(-3/2) e^(-rho^2 / (8 (tau - rho)))
-e^(rho (s^2 - 1/4) / 2), and for rho <= v as above the first two factors together are at least 1. With q = (phi v)^2, v +
-q / tau is at least v tau / (tau - v) for all tau >= sqrt(q).
+same factors, (1/2) the integral from 0 to b of sqrt(tau / (tau + r)) e^(-r/8 + s^2 r tau / (2 (tau + r))) dr. Put rho =
+r tau / (tau + r), which runs from 0 to v: this integral becomes that of (1 - rho/tau)^(-3/2) e^(-rho^2 / (8 (tau -
+rho))) e^(rho (s^2 - 1/4) / 2), and for rho <= v as above the first two factors together are at least 1. With q = (phi
+v)^2, v + q / tau is at least v tau / (tau - v) for all tau >= sqrt(q).
 
-A draw of bounded range s is such a release, with v = s^2 / 4: the second derivative in a of that logarithm is a variance
-of a loss that lies in a range of s (Popoviciu 1935), and it is 0 at a = 0 and 1.
+A draw of bounded range s is such a release, with v = s^2 / 4: the second derivative in a of that logarithm is a
+variance of a loss that lies in a range of s (Popoviciu 1935), and it is 0 at a = 0 and 1.
 """
 
 from __future__ import annotations
@@ -128,6 +128,8 @@ def of_l2_laplace(bound: float, dimension: int) -> Cover:
 
     In one dimension it is Laplace's.
     """
+    if not bound > 0:
+        return Cover(0.0, 0.0)
     return of_profile(lambda losses: l2_laplace_delta(losses, bound, dimension), bound, of_pure(bound))
 
 

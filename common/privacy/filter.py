@@ -2,9 +2,9 @@
 
 A release is *covered* by b and slack s if its profile lies below that of a Gaussian release of mu^2 = b, but for s
 (`parley.common.privacy.company`). If each release may be chosen by all answers before it, those whose covers add up to
-at most B have together the privacy of one Gaussian release of mu = sqrt(B) (Smith & Thakurta, "Fully Adaptive Composition
-for Gaussian Differential Privacy", 2022), and slack adds up. So runs need not be known ahead, and none depends on what
-the others ask. An account (`parley.common.privacy.account`) accepts what either of two filters accepts:
+at most B have together the privacy of one Gaussian release of mu = sqrt(B) (Smith & Thakurta, "Fully Adaptive
+Composition for Gaussian Differential Privacy", 2022), and slack adds up. So runs need not be known ahead, and none
+depends on what the others ask. An account (`parley.common.privacy.account`) accepts what either of two filters accepts:
 
 - *alone*: covers alone add up to at most B;
 - *in company*: V + 2 sqrt(Q) <= B, where V and Q are the sums of the `Cover.variance` and `Cover.excess` of all.
@@ -15,13 +15,13 @@ end, where nothing more is taken, and it holds before a release if
 
     E[delta_R'(y - loss)] <= delta_R(y),    R' what is left after it,
 
-which is what it means that R - R' covers the release in company of R'. For each tau, let a release take the lesser of v +
-q / tau and its cover alone, and let it be accepted if at least tau is left. By the inequality V + 2 sqrt(Q) <= B, all
-releases are accepted at tau = sqrt(Q), which is at least the root of each one's q, as `Cover.excess` asks: what they take
-adds up to V + Q / tau, and tau is left. At tau = 0 they are accepted alone. A filter that accepts what any tau accepts
-has R = the most that is left at the taus that still accept. What a release takes falls with tau, so that is the largest
-of them; the release takes what this tau says, in company of no less than tau, and the inequality above holds. The sums do
-not depend on the order of releases, nor does what is accepted.
+which is what it means that R - R' covers the release in company of R'. For each tau, let a release take the lesser of v
++ q / tau and its cover alone, and let it be accepted if at least tau is left. By the inequality V + 2 sqrt(Q) <= B, all
+releases are accepted at tau = sqrt(Q), which is at least the root of each one's q, as `Cover.excess` asks: what they
+take adds up to V + Q / tau, and tau is left. At tau = 0 they are accepted alone. A filter that accepts what any tau
+accepts has R = the most that is left at the taus that still accept. What a release takes falls with tau, so that is the
+largest of them; the release takes what this tau says, in company of no less than tau, and the inequality above holds.
+The sums do not depend on the order of releases, nor does what is accepted.
 """
 
 from __future__ import annotations

@@ -8,12 +8,12 @@ has one sign.
 - *The tilt.* For the same w, the tilts of D and E differ by s x', s between 0 and L. The logarithm of the ratio of the
   tilt's densities, at the b of D, is convex in s, for a Gaussian tilt and for density exp(-beta |b|). So it is at most
   max(0, l), l being its value for s = L: the loss of an ordinary release of b that one record moves by L.
-- *The determinant* grows with a record, by a factor of 1 + c / Lambda at most. From D to E it lowers the loss; from E to
-  D' it adds r = log(1 + c / Lambda) at most.
+- *The determinant* grows with a record, by a factor of 1 + c / Lambda at most. From D to E it lowers the loss; from E
+  to D' it adds r = log(1 + c / Lambda) at most.
 
 With d the profile of that ordinary release, that of D against E lies below d at losses y >= 0, and that of E against D'
-below d(y - r) at y >= r. Profiles of P against Q against R compose: P(S) - e^(y1 + y2) R(S) is at most delta_PQ(y1) + e^y1
-delta_QR(y2). So for y >= r, and every y1 + y2 = y - r without a negative part,
+below d(y - r) at y >= r. Profiles of P against Q against R compose: P(S) - e^(y1 + y2) R(S) is at most delta_PQ(y1) +
+e^y1 delta_QR(y2). So for y >= r, and every y1 + y2 = y - r without a negative part,
 
     delta(y) <= d(y1) + e^y1 d(y2).
 

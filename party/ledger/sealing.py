@@ -36,7 +36,7 @@ _PADDED_BYTES = 512
 _HEAD = struct.Struct(">32sQ32sQBH")
 """First link, count, last link, time of the last entry, flags, and how many accounts."""
 _WEAKER, _IN_COMPANY = 1, 2
-"""Flags: whether charges hide a record each; whether the units of a cost in company are there, as they are since 2026-11-29."""
+"""Flags: whether charges hide a record each; whether costs have all units, where earlier versions had four."""
 _LENGTH = struct.Struct(">H")
 _N_UNITS, _N_EARLIER, _UNIT_BYTES = 6, 4, 16
 
