@@ -31,9 +31,18 @@ tangent in the middle, whose ends decide. B_j falls from cell to cell. So the cu
 above the release's everywhere, and crosses each G_b once, by construction. u is convex between the ends of a cell, so
 the trapezium over it is no less than its integral. The cover alone is the largest B_j.
 
-*Two numbers for all company.* `Cover.variance` v and `Cover.excess` q are such that v + q / tau covers the release in
-every company of tau >= sqrt(q). v is about the variance of the loss; for an epsilon-private release it is 8 log
-cosh(epsilon / 2). `parley.common.privacy.filter` adds both up over releases.
+*Two numbers for all company.* A filter takes v + q / s for a release, s being what it leaves unused, as long as
+tau = 11/4 s of its sum or more is left; from there on it takes 11/7 times as much (`parley.common.privacy.filter` says
+why). What is left after a release, r, is its company, and what the filter takes must be at least b(r), the cover in
+company of r, which falls with r and is the cover alone for r = 0. `Cover.variance` v and `Cover.excess` q are such that
+for every s >= sqrt(q)
+
+    v + q / s + 4/11 (tau - r) >= b(r) for 0 <= r <= tau,     and     v >= 7/11 of the cover alone.
+
+The first is about a release that passes tau: it takes tau - r below it, and 4/11 of that comes on top. One that leaves
+more than tau has more company; one that begins below tau takes 11/7 (v + q / s), which is its cover alone at least by
+the second. v is about the variance of the loss; for an epsilon-private release it is 8 log cosh(epsilon / 2), or the
+little more that the second inequality asks for where epsilon is about 1 or larger: pi/2 is less than 11/7.
 
 *Concentrated releases* (`of_concentrated`). Let all Renyi divergences, of every order above 0 and in both directions,
 be at most those of G_v: log E_Q[e^(a loss)] lies within v a (a - 1) / 2, below for a > 1 and above for a < 1. Then in
@@ -45,8 +54,12 @@ ours). With T the curve of the release less that of no release, the assumption s
 As e^(-y^2 / (2 tau)) <= 1, it is enough that the right side is at most what G_b has at x = s tau, which is, over the
 same factors, (1/2) the integral from 0 to b of sqrt(tau / (tau + r)) e^(-r/8 + s^2 r tau / (2 (tau + r))) dr. Put rho =
 r tau / (tau + r), which runs from 0 to v: this integral becomes that of (1 - rho/tau)^(-3/2) e^(-rho^2 / (8 (tau -
-rho))) e^(rho (s^2 - 1/4) / 2), and for rho <= v as above the first two factors together are at least 1. With q = (phi
-v)^2, v + q / tau is at least v tau / (tau - v) for all tau >= sqrt(q).
+rho))) e^(rho (s^2 - 1/4) / 2), and for rho <= v as above the first two factors together are at least 1.
+
+With q = 4/7 v^2 such a release meets both inequalities, if its cover alone is at most 11/7 v: q / s is 11/7 v^2 / tau.
+For r >= 11/4 v, b(r) - v + 4/11 r is v^2 / (r - v) + 4/11 r, which grows with r. So r = tau is the worst, and v^2 /
+(tau - v) is at most 11/7 v^2 / tau. For less r, b(r) - v is at most 4/7 v, what it is at r = 11/4 v: so nothing is
+worse than that if tau is larger; and if tau is less, 11/7 v^2 / tau is more than 4/7 v.
 
 A draw of bounded range s is such a release, with v = s^2 / 4: the second derivative in a of that logarithm is a
 variance of a loss that lies in a range of s (Popoviciu 1935), and it is 0 at a = 0 and 1.
@@ -70,7 +83,9 @@ Profile = Callable[[FloatArray], FloatArray]
 """A function from losses (m,), which are not negative, to deltas (m,): the same for neighbours in either order."""
 _LEAST_DELTA = 1e-40
 """Smaller deltas of a profile are left out: a trillion times as much is lost in the rounding of an account's limit."""
-_GOLDEN = (1 + math.sqrt(5)) / 2
+AT_THE_END = 11 / 7
+"""How much faster a filter takes from the last part of its sum: a little more than pi/2."""
+_UNUSED = 1 - 1 / AT_THE_END  # the part of tau that is left unused
 _CELLS = 250
 _DEVIATIONS = 14.0  # beyond them, the delta of a Gaussian release is below the least
 _MARGINS = (1e-3, 1e-2, 0.1)
@@ -102,9 +117,9 @@ def of_concentrated(alone: float, variance: float, times: int = 1) -> Cover:
 
     If ``variance``, of one, is more than the theorem allows, they count as they do alone.
     """
-    if variance > _MOST_CONCENTRATED:
+    if variance > _MOST_CONCENTRATED or alone > AT_THE_END * variance:
         return Cover(times * alone, times * alone)
-    return Cover(times * alone, times * variance, times * (_GOLDEN * variance) ** 2)
+    return Cover(times * alone, times * variance, times * (AT_THE_END - 1) * variance**2)
 
 
 @lru_cache(maxsize=4096)
@@ -151,7 +166,8 @@ def of_profile(profile: Profile, end: float, otherwise: Cover, bends: Sequence[f
     squares = _steps(losses, deltas) if deltas[-1] == 0 else None
     if squares is None:
         return otherwise
-    return Cover(min(float(squares[0]), otherwise.alone), *_least(losses, squares))
+    alone = min(float(squares[0]), otherwise.alone)
+    return Cover(alone, *_least(losses, squares, alone))
 
 
 def gaussian_deltas(losses: FloatArray, mus: FloatArray) -> FloatArray:
@@ -203,21 +219,23 @@ def _is_above(losses: FloatArray, deltas: FloatArray, squares: FloatArray) -> Bo
     return np.asarray((np.maximum(*missing) <= 0) | (deltas[:-1] == 0))
 
 
-def _least(losses: FloatArray, squares: FloatArray) -> tuple[float, float]:
+def _least(losses: FloatArray, squares: FloatArray, alone: float) -> tuple[float, float]:
     """Return ``(variance, excess)`` of the curve that follows the Gaussian release of ``squares`` in each cell."""
     company = squares[0] * _COMPANIES
     company = company[company < max(_LARGEST_COMPANY, 2 * squares[0])]
     integrals = _integrals(losses, squares, company)
     below = ndtr(-np.sqrt(company) / 2) - np.exp(-company / 8) / np.sqrt(2 * np.pi * company) * integrals
     covers = (2 * ndtri(below)) ** 2 - company
-    covers = np.minimum.accumulate(np.where(np.isfinite(covers), covers, squares[0]))
-    variance = float(covers[-1])
-    excesses = np.maximum.accumulate(((covers[:-1] - variance) * company[1:])[::-1])[::-1]
-    valid = np.flatnonzero(np.sqrt(excesses) >= company[:-1])  # it holds in company of the square root, and more
-    excess = float(excesses[valid[-1]]) if valid.size else 0.0
+    covers = np.minimum.accumulate(np.where(np.isfinite(covers), covers, alone))
+    variance = max(float(covers[-1]), alone / AT_THE_END)
+    ends = np.append(company[1:], 2 * company[-1])  # of cells of tau: each begins at one that is tried
+    below_tau = np.maximum(0.0, company[:, None] - np.append(company[0], ends))  # least tau - r, by cells of tau and r
+    missing = (np.append(alone, covers) - variance - _UNUSED * below_tau).max(axis=1)
+    excesses = np.maximum.accumulate((missing * _UNUSED * ends)[::-1])[::-1]
+    valid = np.flatnonzero(np.sqrt(np.maximum(excesses, 0.0)) >= _UNUSED * company)  # what holds from this tau on
     if not valid.size:
-        variance = float(squares[0])
-    return variance * (1 + _ROUNDING), excess * (1 + _ROUNDING)
+        return alone, 0.0
+    return variance * (1 + _ROUNDING), float(excesses[valid[-1]]) * (1 + _ROUNDING)
 
 
 def _integrals(losses: FloatArray, squares: FloatArray, company: FloatArray) -> FloatArray:

@@ -15,13 +15,17 @@ end, where nothing more is taken, and it holds before a release if
 
     E[delta_R'(y - loss)] <= delta_R(y),    R' what is left after it,
 
-which is what it means that R - R' covers the release in company of R'. For each tau, let a release take the lesser of v
-+ q / tau and its cover alone, and let it be accepted if at least tau is left. By the inequality V + 2 sqrt(Q) <= B, all
-releases are accepted at tau = sqrt(Q), which is at least the root of each one's q, as `Cover.excess` asks: what they
-take adds up to V + Q / tau, and tau is left. At tau = 0 they are accepted alone. A filter that accepts what any tau
-accepts has R = the most that is left at the taus that still accept. What a release takes falls with tau, so that is the
-largest of them; the release takes what this tau says, in company of no less than tau, and the inequality above holds.
-The sums do not depend on the order of releases, nor does what is accepted.
+which is what it means that R - R' covers the release in company of R'. For s > 0 and tau = 11/4 s, let S be V + Q / s,
+to which a release adds v + q / s, and let what is left be
+
+    R_s = B - S, but where that is less than tau, tau - 11/7 (S - (B - tau)).
+
+Releases that leave tau or more have that company; later ones take as much as they do alone; and nothing is left where
+S = B - s. `parley.common.privacy.company` shows that what R_s falls by covers a release if s >= sqrt(q), also one that
+passes tau. Covers alone leave R_0 = B less their sum. Let R be the largest of R_0 and of R_s for all s >= sqrt(Q), and
+let a release be accepted if R is 0 or more after it: if V + Q / s + s <= B for such an s, and sqrt(Q) is the best, or
+if covers alone add up to B at most. The inequality holds, because R' is R_0, or R_s of some s, and before the release R
+was no less than that of the same s. The sums do not depend on the order of releases, nor does what is accepted.
 """
 
 from __future__ import annotations

@@ -92,15 +92,20 @@ def test_a_cover_lies_above_the_release_alone_and_in_company(event: Event, losse
     one = cover(event)
     assert one.slack == 0
     least = math.sqrt(one.excess)
+    taken = {0.0: one.alone}
+    for unused in (least * np.array([1.0, 1.5, 3.0, 7.0, 50.0])).tolist():
+        first = unused * 11 / 4  # of what is left; less is left by releases that take more
+        for left in (first * np.array([0.05, 0.25, 0.5, 0.75, 1.0])).tolist():
+            taken[left] = one.variance + one.excess / unused + 4 / 11 * (first - left)
     drawn = 4 / math.sqrt(400_000) if isinstance(event, L2LaplaceEvent) else 1e-12  # the error of draws
-    for tau in [0.0, *(least * np.array([1.0, 2.0, 7.0, 50.0])).tolist()]:
-        taken = one.alone if tau == 0 else one.variance + one.excess / tau
-        reach = 5 * math.sqrt(tau + taken)
+    for company_of, square in taken.items():
+        reach = 5 * math.sqrt(company_of + square)
         at = np.linspace(-reach, reach, 201)
-        covered = gaussian_deltas(at, np.full_like(at, math.sqrt(tau + taken)))
-        exact = in_company(losses, tau, at)
-        assert (exact <= covered * (1 + 1e-9) + drawn * math.sqrt(taken)).all(), tau
-    print(f"alone {one.alone:.4g}; in company {one.variance:.4g} + {one.excess:.3g} / tau")
+        covered = gaussian_deltas(at, np.full_like(at, math.sqrt(company_of + square)))
+        exact = in_company(losses, company_of, at)
+        assert (exact <= covered * (1 + 1e-9) + drawn * math.sqrt(square)).all(), company_of
+    assert one.alone <= 11 / 7 * one.variance
+    print(f"alone {one.alone:.4g}; in company {one.variance:.4g} + {one.excess:.3g} / what is unused")
 
 
 @pytest.mark.parametrize(
@@ -123,12 +128,15 @@ def test_known_numbers() -> None:
     pure = of_pure(0.01)
     assert pure.alone == pytest.approx(math.pi / 2 * 1e-4, rel=1e-3)
     assert pure.variance == pytest.approx(8 * math.log(math.cosh(0.005)), rel=4e-3)
-    assert pure.excess == pytest.approx(1e-8 / 6, rel=0.1)
-    assert of_pure(1.0).variance == pytest.approx(8 * math.log(math.cosh(0.5)), rel=6e-3)
+    assert pure.excess == pytest.approx(0.09e-8, rel=0.1)
+    assert of_pure(0.5).variance == pytest.approx(8 * math.log(math.cosh(0.25)), rel=6e-3)
+    assert of_pure(1.0).variance == pytest.approx(7 / 11 * of_pure(1.0).alone), "beyond 8 log cosh(1 / 2)"
     assert of_l2_laplace(1.0, 64).variance == pytest.approx(1 / 64, rel=5e-3)
     assert of_l2_laplace(1.0, 64).alone == pytest.approx(0.01575, rel=2e-3)
-    assert of_concentrated(2.0, 0.5, 3) == Cover(6.0, 1.5, 3 * ((1 + math.sqrt(5)) / 4) ** 2)
-    assert of_concentrated(20.0, 7.0) == Cover(20.0, 20.0), "beyond the theorem"
+    three = of_concentrated(0.75, 0.5, 3)
+    assert (three.alone, three.variance, three.excess) == pytest.approx((2.25, 1.5, 3 / 7))
+    assert of_concentrated(10.0, 7.0) == Cover(10.0, 10.0), "beyond the theorem"
+    assert of_concentrated(0.8, 0.5) == Cover(0.8, 0.8), "more alone than a filter takes from what is left at the end"
 
 
 def test_extremes_fall_back_to_what_is_known() -> None:
