@@ -1,6 +1,6 @@
 """A party's budget in whole units, and what is charged to it.
 
-Under a *filter*, all runs take from one sum, mu^2 of a Gaussian release, whatever their noise is, in any order
+Under a *filter*, all runs take from one sum, mu^2 of a Gaussian release, of all kinds of noise, in any order
 (`parley.common.privacy.filter`). A budget (epsilon, delta) allows a sum whose exact profile at epsilon is at most
 delta.
 

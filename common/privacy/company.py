@@ -124,7 +124,7 @@ def of_concentrated(alone: float, variance: float, times: int = 1) -> Cover:
 
 @lru_cache(maxsize=4096)
 def of_pure(epsilon: float) -> Cover:
-    """Return the cover of a release of which nothing is known but its pure epsilon.
+    """Return the cover of a release about which nothing is known but its pure epsilon.
 
     The worst one answers a bit truly with chance e^epsilon / (1 + e^epsilon).
     """
