@@ -41,7 +41,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -481,6 +481,11 @@ class FeatureMethod(Releases):
         chosen = cls.choose_release(cls(**given).level.first_facts(facts), given)
         level = cls(**dict(given) | {name: choice.value for name, choice in chosen.items()}).level
         return chosen | level.choose(facts, given, most_rounds)
+
+    @classmethod
+    def alternatives(cls, facts: FederationFacts, given: Mapping[str, Any]) -> Iterator[Mapping[str, Choice]]:
+        """Yield choices for the releases."""
+        return cls.other_releases(cls(**given).level.first_facts(facts), given)
 
     @classmethod
     def for_owner(cls, name: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ restart is a replay, and so is an audit. The party's half is a pure function of 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -79,6 +79,19 @@ class Algorithm(ABC):
         defaults stay.
         """
         return {}
+
+    @classmethod
+    def alternatives(
+        cls,
+        facts: FederationFacts,  # noqa: ARG003
+        given: Mapping[str, Any],  # noqa: ARG003
+    ) -> Iterator[Mapping[str, Choice]]:
+        """Yield choices that may take the place of those of `choose` where an account does not pay for these.
+
+        Each is of some parameters that are not ``given``, by name; `choose` chooses the others. The most accurate come
+        first, as far as public facts tell. By default there are none.
+        """
+        return iter(())
 
     @classmethod
     def for_owner(cls, name: str, given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
