@@ -34,10 +34,14 @@ Pricing = Callable[[RunSpec], Mapping[str, Charge]]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A run with all chosen that was left open, and ``reasons`` that say why, by parameter or ``algorithm``."""
+    """A run with all chosen that was left open, and ``reasons`` that say why, by parameter or ``algorithm``.
+
+    ``instead`` says what would be more accurate, and whose accounts do not pay for it, if that is so.
+    """
 
     spec: RunSpec
     reasons: Mapping[str, str]
+    instead: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +69,10 @@ async def affordable(
     ``later`` is what each party will be charged after the run, and ``accounts`` are as far as the caller knows them,
     both by party. Raises InvalidInputError if the first candidate cannot be run.
     """
-    preferred, refused = None, dict[str, list[Cost]]()
-    while True:
-        candidate = await asyncio.to_thread(next, candidates, None)
-        if candidate is None:
-            break
+    preferred: Priced | None = None
+    short_first: list[str] = []
+    refused: dict[str, list[Cost]] = {}
+    while (candidate := await asyncio.to_thread(next, candidates, None)) is not None:
         try:
             alone = await asyncio.to_thread(price, candidate.spec)
         except InvalidInputError:
@@ -78,24 +81,22 @@ async def affordable(
             continue
         charges = {name: sum_of(charge, later[name]) if name in later else charge for name, charge in alone.items()}
         costs = {name: charge for name, charge in charges.items() if isinstance(charge, Cost)}
-        short = {
-            name
-            for name, cost in costs.items()
-            if (name in accounts and not accounts[name].fits(cost))
-            or any(not least.exceeds(cost) for least in refused.get(name, ()))
-        }
-        room: Mapping[str, bool] = {}
-        if preferred is None or not (short or len(costs) < len(charges)):
-            room = await ask(charges)
-        short |= {name for name, fits in room.items() if not fits}
+        dear = {name for name, cost in costs.items() if any(not least.exceeds(cost) for least in refused.get(name, ()))}
+        dear |= {name for name, cost in costs.items() if name in accounts and not accounts[name].fits(cost)}
+        room = await ask(charges) if preferred is None or not dear else {}
+        short = sorted(name for name in costs if not room.get(name, name not in dear))
         priced = Priced(candidate, alone, charges, room)
-        if not short and len(costs) == len(charges):
-            return priced if preferred is None else _in_place_of(preferred[0], priced, preferred[1])
-        preferred = preferred or (priced, sorted(short))
+        if preferred is None and (not short or len(costs) < len(charges)):
+            return priced
+        if preferred is None:
+            preferred, short_first = priced, short
+        elif not short and len(costs) == len(charges):
+            return _in_place_of(preferred, priced, short_first)
         for name in short:
             refused.setdefault(name, []).append(costs[name])
-    assert preferred is not None  # noqa: S101 -- there is a first candidate, or an error
-    return preferred[0]
+    if preferred is None:
+        raise InvalidInputError("there is nothing to choose among")
+    return preferred
 
 
 def _in_place_of(preferred: Priced, taken: Priced, short: Sequence[str]) -> Priced:
@@ -104,11 +105,12 @@ def _in_place_of(preferred: Priced, taken: Priced, short: Sequence[str]) -> Pric
     reasons = dict(taken.candidate.reasons)
     values = {name: (_chosen(before, name), _chosen(after, name)) for name in reasons}
     name = next((name for name, (first, second) in values.items() if first != second), None)
-    if name is not None and short:
-        accounts = f"{short[0]}'s account does" if len(short) == 1 else f"the accounts of {first_names(short)} do"
-        why = f"{values[name][0]} would be more accurate, but {accounts} not pay for it"
-        reasons[name] = f"{why}; {reasons[name]}"
-    return replace(taken, candidate=Candidate(after, reasons))
+    if name is None:
+        return taken
+    accounts = f"{short[0]}'s account does" if len(short) == 1 else f"the accounts of {first_names(short)} do"
+    why = f"{values[name][0]} would be more accurate, but {accounts} not pay for it"
+    reasons[name] = f"{why}; {reasons[name]}"
+    return replace(taken, candidate=Candidate(after, reasons, f"{name} = {values[name][1]}: {why}"))
 
 
 def _chosen(spec: RunSpec, name: str) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain, repeat
 
 import numpy as np
@@ -121,7 +121,7 @@ class Review:
     what all runs have left. ``objections`` are by the owner's rule. ``draft`` is the run with what is left open but its
     algorithm, in at most ``most_rounds`` rounds. ``evaluation`` is the draft of the evaluation, and ``words`` say what
     evaluates the model, or why nothing does. ``has_threshold`` is as in `Keeping`. ``roomy`` is the draft at a smaller
-    epsilon that everybody's runs leave room for, where they leave none for the run.
+    epsilon that everybody's runs leave room for, where they leave none for the run. ``instead`` is as in `Candidate`.
     """
 
     spec: RunSpec
@@ -136,6 +136,7 @@ class Review:
     words: str | None = None
     has_threshold: bool = False
     roomy: RunSpec | None = None
+    instead: str | None = None
 
     @property
     def whole(self) -> RunSpec:
@@ -359,6 +360,7 @@ async def _review(  # noqa: PLR0913 -- the run, what is known of its parties, an
         evaluation,
         kept.words,
         keeping.has_threshold,
+        instead=priced.candidate.instead,
     )
     return replace(review, roomy=await _roomy(review, ask)) if review.crowded() else review
 
@@ -366,16 +368,20 @@ async def _review(  # noqa: PLR0913 -- the run, what is known of its parties, an
 async def _roomy(review: Review, ask: AskRoom) -> RunSpec | None:
     """Return the run at the largest of a few parts of its epsilon that all runs leave room for; None if none is known.
 
-    Each part is asked about as the run was: the parties answer yes or no.
+    The parties at which others leave too little are asked about each part as they were about the run: yes or no.
     """
-    answers = review.answers
+    answers, crowded = review.answers, review.crowded()
+
+    async def ask_crowded(charges: Mapping[str, Charge]) -> Mapping[str, bool]:
+        return await ask({name: charge for name, charge in charges.items() if name in crowded})
+
     price = partial(charged, facts=answers.facts)
     for draft in smaller_runs(review.whole):
         try:
-            priced = await affordable(review.ways(draft), price, {}, answers.accounts, ask)
+            priced = await affordable(review.ways(draft), price, {}, answers.accounts, ask_crowded)
         except InvalidInputError:
             continue
-        if all(isinstance(charge, Cost) for charge in priced.charges.values()) and all(priced.room.values()):
+        if all(isinstance(charge, Cost) for charge in priced.charges.values()) and all(map(priced.room.get, crowded)):
             return draft
     return None
 
@@ -406,6 +412,7 @@ async def _foresee(review: Review, time: RoundTime) -> ForecastView:
     outcome = await asyncio.to_thread(_forecast, algorithm, facts, review.has_threshold)
     costs = costs_of(spec, getattr(Limits(), limit_of(spec)))
     refused = review.refused()
+    owners = tuple(_owners(review, facts, outcome))
     return ForecastView(
         algorithm=spec.algorithm,
         parameters=spec.parameters,
@@ -414,7 +421,11 @@ async def _foresee(review: Review, time: RoundTime) -> ForecastView:
         evaluation=review.words,
         outcome=OutcomeView.of(outcome) if isinstance(outcome, Forecast) else None,
         no_forecast=outcome.reason if isinstance(outcome, NoForecast) else None,
-        owners=tuple(_owners(review, facts, outcome)),
+        owners=owners,
+        more_runs=None
+        if any(owner.fits is False for owner in owners)
+        else min((owner.more_runs for owner in owners if owner.more_runs is not None), default=None),
+        instead=review.instead,
         helps=await asyncio.to_thread(refused.helpful_options) if refused else (),
         key_holders=answers.foreseen.hindrances_of(costs.answered, len(spec.parties)) if answers.foreseen else (),
         run_time=RunTime.of(time, len(spec.questions())),
@@ -437,13 +448,15 @@ def _owners(review: Review, facts: FederationFacts, outcome: Forecast | NoForeca
         cost = charge if isinstance(charge, Cost) else None
         fits = review.room.get(member.name)
         away = review.answers.away.get(member.name)
+        after = (now, cost) if now and cost and fits and now.fits(cost) else None
         yield OwnerView(
             name=member.name,
             n_examples=member.n_examples,
             epsilon=cost and cost.epsilon / MICRO,
             delta=cost.delta / DELTA_UNITS if cost else delta,
             epsilon_now=now and now.epsilon_left,
-            epsilon_left=now.charge(cost).epsilon_left if now and cost and fits and now.fits(cost) else None,
+            epsilon_left=after and _epsilon_after(*after),
+            more_runs=after and _more_runs(*after),
             fits=fits,
             exhausted=review.lacking(member.name),
             objections=tuple(review.objections.get(member.name, {}).values()),
@@ -453,6 +466,18 @@ def _owners(review: Review, facts: FederationFacts, outcome: Forecast | NoForeca
             alone=owner_forecast and IntervalView.of(owner_forecast.alone),
             worth_joining=owner_forecast and owner_forecast.worth_joining,
         )
+
+
+@lru_cache(maxsize=4096)  # many owners of a run have equal accounts
+def _epsilon_after(account: Account, cost: Cost) -> float:
+    """Return the epsilon that is left for one more run after one of this cost."""
+    return account.charge(cost).epsilon_left
+
+
+@lru_cache(maxsize=4096)
+def _more_runs(account: Account, cost: Cost) -> int:
+    """Return how many more runs of this cost fit after one of it."""
+    return account.runs_left(cost) - 1
 
 
 def _lacking(own: Account | None, cost: Cost) -> str:

@@ -448,8 +448,7 @@ async def test_a_run_is_settled_among_those_it_has_recruited(tmp_path: Path, mon
     async with carrying(tmp_path, "ann", "bob", deadline_seconds=7.0) as (engine, store, _):
         engine._settled = cast("Any", settled)
         ann, bob = cast("Any", engine._roster).values()
-        some = Cohort(least=1)
-        for draft, is_open, cohort in ((SPEC, False, some), (SPEC, True, None), (FIXED, False, some)):
+        for draft, is_open, cohort in ((SPEC, False, Cohort(least=1)), (SPEC, True, None), (FIXED, False, None)):
             told.clear()
             run = store.add(draft, "alice", seconds=2.5, any_algorithm=is_open, cohort=cohort)
             among = among.model_copy(update={"parameters": draft.parameters})

@@ -156,6 +156,7 @@ def test_an_owner_that_was_not_asked_is_told_what_the_run_costs_and_brings() -> 
         "delta": most.delta / DELTA_UNITS,
         "epsilon_now": None,
         "epsilon_left": None,
+        "more_runs": None,
         "fits": None,
         "exhausted": None,
         "objections": (),
@@ -201,6 +202,9 @@ def test_what_a_ledger_has_left_is_told_now_and_after() -> None:
     assert (first.fits, first.exhausted) == (True, None)
     assert first.epsilon_now == large.epsilon_left
     assert first.epsilon_left == large.charge(most).epsilon_left
+    assert first.more_runs is not None
+    assert first.more_runs == large.charge(most).runs_left(most) > 0
+    assert second.more_runs is None
     assert (second.fits, second.epsilon_left, second.epsilon_now) == (False, None, small.epsilon_left)
     refusal = exhausted(small, highest_charge(spec.build(), spec.facts().of(1)))
     assert second.exhausted == f"as far as your own runs go, {refusal.detail}"

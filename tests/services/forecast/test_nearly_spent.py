@@ -1,0 +1,100 @@
+"""An account that is nearly spent changes what is chosen, and pays for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import httpx
+import pytest
+
+from parley.party.settings import PartySettings
+from tests.services.forecast.conftest import Owners
+from tests.support.cluster import Cluster, submit, watch
+from tests.support.intercepted import Intercepted
+
+Parties = dict[str, Intercepted]
+DEAR: dict[str, Any] = {"study": "made-up", "epsilon": 0.3, "delta": 1e-6, "algorithm": "release"}
+WHY = "objective would be more accurate, but party-3's account does not pay for it"
+
+
+class OneIsShort(Owners):
+    """Three parties, of which the last has a small budget; it allows what the others do."""
+
+    budgets: ClassVar[dict[str, float]] = {"party-1": 10.0, "party-2": 10.0, "party-3": 1.0}
+
+    def party_settings(self, name: str, **changes: object) -> PartySettings:
+        """Return a party's settings, with its own budget."""
+        most = {"max_epsilon_per_run": 2.0, "max_delta_per_run": 1e-5, "max_rounds": 50}
+        self.policy = {"epsilon": self.budgets[name], "delta": 1e-5} | most
+        return Cluster.party_settings(self, name, **changes)
+
+
+@pytest.fixture
+def owners(tmp_path: Path) -> Owners:
+    return OneIsShort(tmp_path, n_parties=3, algorithms=("dp_gd", "release"))
+
+
+async def forecast(client: httpx.AsyncClient, **terms: object) -> dict[str, Any]:
+    response = await client.post("/v1/forecasts", json=DEAR | terms)
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+async def test_what_an_account_no_longer_pays_for_is_not_chosen(client: httpx.AsyncClient, parties: Parties) -> None:
+    before = await forecast(client)
+    assert (before["parameters"]["mechanism"], before["instead"]) == ("objective", None)
+    spend = {"algorithm": "dp_gd", "epsilon": 0.96, "delta": 5e-6, "parameters": {"n_rounds": 2}}
+    assert (await watch(client, await submit(client, **spend)))[-1][1]["state"] == "completed"
+
+    after = await forecast(client)
+    assert (after["parameters"]["mechanism"], after["instead"]) == ("output", f"mechanism = output: {WHY}")
+    assert after["chosen"]["mechanism"].startswith(f"{WHY}; ")
+    assert [owner["fits"] for owner in after["owners"]] == [True] * 3
+    assert [owner["exhausted"] for owner in after["owners"]] == [None] * 3
+    assert after["more_runs"] == min(owner["more_runs"] for owner in after["owners"]) == after["owners"][2]["more_runs"]
+    fixed = await forecast(client, parameters={"mechanism": "objective"})
+    assert not fixed["owners"][2]["fits"], "what a request fixes is not changed"
+    assert fixed["more_runs"] is None
+
+    asked = [path for path in parties["party-3"].seen if "/v1/budget/room" in path]
+    run = await submit(client, **{name: value for name, value in DEAR.items() if name != "study"})
+    assert (await watch(client, run))[-1][1]["state"] == "completed"
+    shown = (await client.get(f"/v1/runs/{run}")).json()
+    assert shown["parameters"]["mechanism"] == "output"
+    assert shown["chosen"]["mechanism"].startswith(WHY)
+    again = [path for path in parties["party-3"].seen if "/v1/budget/room" in path][len(asked) :]
+    assert len(again) <= 6, "a check and a run ask about few prices"
+
+
+async def test_where_no_choice_fits_the_refusal_says_which_epsilon_would(client: httpx.AsyncClient) -> None:
+    spend = {"algorithm": "dp_gd", "epsilon": 0.96, "delta": 5e-6, "parameters": {"n_rounds": 2}}
+    assert (await watch(client, await submit(client, **spend)))[-1][1]["state"] == "completed"
+    response = await client.post("/v1/runs", json=DEAR | {"epsilon": 0.9})
+    problem = response.json()
+    assert response.status_code == 422, problem
+    assert [refusal["party"] for refusal in problem["refusals"]] == ["party-3"]
+    (epsilon, *_) = problem["helps"]
+    assert epsilon.startswith("--epsilon 0.")
+    answer = await forecast(client, epsilon=float(epsilon.removeprefix("--epsilon ")))
+    assert all(owner["fits"] for owner in answer["owners"]), "by the mechanism that is chosen then"
+
+
+async def test_what_others_have_spent_changes_the_choice_by_a_yes_or_no_alone(
+    client: httpx.AsyncClient, parties: Parties
+) -> None:
+    prices: list[str] = []
+
+    async def refuse_the_first(request: httpx.Request) -> httpx.Response | None:
+        if "/v1/budget/room" not in request.url.path:
+            return None
+        prices.append(str(request.url.query))
+        return httpx.Response(200, stream=httpx.ByteStream(b'{"fits": false}')) if len(prices) == 1 else None
+
+    parties["party-3"].intercept = refuse_the_first
+    answer = await forecast(client)
+    assert answer["instead"] is not None
+    assert answer["instead"].endswith("would be more accurate, but party-3's account does not pay for it")
+    assert len(prices) == len(set(prices)) == 2, "each price once"
+    assert [owner["fits"] for owner in answer["owners"]] == [True] * 3
