@@ -387,7 +387,15 @@ class All(Public):
     __slots__ = ()
 
     def choose(self, facts: FederationFacts, given: Mapping[str, Any], most_rounds: int) -> dict[str, Choice]:
-        """Choose the descent's rounds, step and momentum, by the rule of `dp_gd`."""
+        """Choose the descent's rounds, step and momentum, by the rule of `dp_gd`.
+
+        Raises InvalidInputError without a delta.
+        """
+        if not facts.delta.all():
+            raise InvalidInputError(
+                "second = all weighs by noisy gradients, whose Gaussian noise needs a delta above 0: without one, take "
+                "second = public, full or own"
+            )
         fixed = {name: given[name] for name in ("n_rounds", "step", "momentum") if name in given}
         fixed |= {"regularization": self.terms.second_regularization, "averaging": 0.5, "clip_norm": 1.0}
         return self.descent.choose(self.second_facts(facts), fixed, most_rounds)

@@ -173,6 +173,13 @@ class Algorithm(ABC):
         """Raise InvalidInputError, before a party approves a run, if its noise does not fit its integers."""
         return
 
+    def noise_of_model(self, facts: FederationFacts) -> float | None:
+        """Return about how far noise moves what is learnt, in a unit of this algorithm, to compare budgets.
+
+        None if no one figure says it.
+        """
+        return None
+
     def claims(self, facts: OwnFacts) -> tuple[Guarantee, ...]:
         """Return guarantees of the paper beyond the composed transcript, by one party's facts; often none."""
         return ()

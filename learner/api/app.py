@@ -451,7 +451,8 @@ def _add_thresholds(app: FastAPI, learner: LearnerService) -> None:
         evaluation = document["evaluation"]
         if rule.estimated and evaluation is None and not learner.store.will_be_evaluated(run):
             useful = useful_epsilon(_evaluation_draft(trained, 0.1, 0.0))
-            command = evaluate_command_line(run, useful or MOST_USUAL_EPSILON)
+            pure = not any(member.budget.delta for member in trained.spec.parties)
+            command = evaluate_command_line(run, useful or MOST_USUAL_EPSILON, spends_none=pure)
             raise ConflictError(
                 f"the threshold {rule} is chosen by an evaluation, and run {run} has none: evaluate it first, by "
                 f"`{command} --threshold {rule}`, or take a public rule, such as probability=.1"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from parley.common.algorithms import REGISTRY
@@ -67,6 +68,8 @@ class RefusedRun:
         spec = self.spec
         rules = {rule for reasons in self.refusals.values() for rule in reasons}
         helps = [*self._other_terms()]
+        if not helps and "max_delta_per_run" in rules:
+            helps += self._pure_algorithms()
         if "algorithms" in rules:
             helps += _other_algorithm(spec, self.facts)
         if any(rule.startswith(f"{EVALUATE}.") for rule in rules):
@@ -91,6 +94,20 @@ class RefusedRun:
             changed = self._smaller(changed)
         if changed is not None:
             yield " ".join(_options(self.spec, changed))
+
+    def _pure_algorithms(self) -> Iterator[str]:
+        """Yield the options that name algorithms that owners would not refuse without a delta, if there are such."""
+        pure = _at_most(self.spec, math.inf, 0.0)
+        if pure is None or not REGISTRY[self.spec.algorithm].trains:
+            return
+        names = set(self.refusals)
+        fit = (
+            name
+            for name in _allowed_algorithms(self.spec, self.facts)
+            if self._meets(pure.model_copy(update={"algorithm": name, "parameters": {}}), names, self.accounts)
+        )
+        if named := [*islice(fit, 2)]:
+            yield f"--delta 0 --algorithm {' or '.join(named)}"
 
     def _smaller(self, spec: RunSpec) -> RunSpec | None:
         """Return the run at the largest of a few parts of its epsilon that meets all rules; None if none does."""
@@ -184,13 +201,14 @@ def _options(before: RunSpec, after: RunSpec) -> Iterator[str]:
 
 def _other_algorithm(spec: RunSpec, facts: Mapping[str, StudyFacts]) -> Iterator[str]:
     """Yield the option that names algorithms that all owners allow, if some train on the study's rows."""
-    named = [
-        name
-        for name, kind in REGISTRY.items()
-        if kind.trains
-        and not kind.curator
-        and kind.takes(spec.study.norm, sparse=spec.study.sparse is not None)
-        and all(name in stated.algorithms for stated in facts.values())
-    ]
+    named = [*islice(_allowed_algorithms(spec, facts), 2)]
     if named and REGISTRY[spec.algorithm].trains:
-        yield f"--algorithm {' or '.join(named[:2])}"
+        yield f"--algorithm {' or '.join(named)}"
+
+
+def _allowed_algorithms(spec: RunSpec, facts: Mapping[str, StudyFacts]) -> Iterator[str]:
+    """Yield the algorithms that all owners allow, and that train on the study's rows."""
+    for name, kind in REGISTRY.items():
+        suits = kind.trains and not kind.curator and kind.takes(spec.study.norm, sparse=spec.study.sparse is not None)
+        if suits and all(name in stated.algorithms for stated in facts.values()):
+            yield name

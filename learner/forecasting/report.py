@@ -26,6 +26,7 @@ from parley.common.client.party import PartyClient
 from parley.common.errors import BudgetExhaustedError, InvalidInputError, ParleyError
 from parley.common.forecast.forecast import Forecast, NoForecast, forecast
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Cost, exhausted
+from parley.common.privacy.calibration import LEAST_DELTA
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts
 from parley.common.runs.consent import Objection, OwnerRules, ReviewedRun, dear
@@ -426,11 +427,62 @@ async def _foresee(review: Review, time: RoundTime) -> ForecastView:
         if any(owner.fits is False for owner in owners)
         else min((owner.more_runs for owner in owners if owner.more_runs is not None), default=None),
         instead=review.instead,
+        delta_buys=await asyncio.to_thread(_bought_by_delta, review),
         helps=await asyncio.to_thread(refused.helpful_options) if refused else (),
         key_holders=answers.foreseen.hindrances_of(costs.answered, len(spec.parties)) if answers.foreseen else (),
         run_time=RunTime.of(time, len(spec.questions())),
         costs=CostsView.of(costs),
     )
+
+
+_USUAL_DELTA = 1e-6
+_LESS_NOISE, _MORE_RUNS = 0.8, 1.25
+"""What a delta must buy to be worth telling: so much less noise, or so many times the runs."""
+
+
+def _bought_by_delta(review: Review) -> str | None:
+    """Say what a small delta would buy a run that spends none, all else being equal; None if that is not worth it.
+
+    It is far below one over the number of rows, and no more than any owner allows.
+    """
+    spec, accounts = review.spec, review.answers.accounts
+    if any(member.budget.delta for member in spec.parties):
+        return None
+    allowed = [stated.max_delta_per_run for stated in (review.answers.facts or {}).values()]
+    allowed += [account.delta_limit / DELTA_UNITS for account in accounts.values()]
+    delta = min(_USUAL_DELTA, 0.1 / spec.facts().n_total, *allowed)
+    if delta < LEAST_DELTA:
+        return None
+    delta = float(f"{delta:.0e}")
+    budgets = {member.name: member.budget.model_copy(update={"delta": delta}) for member in spec.parties}
+    parameters = {name: value for name, value in spec.parameters.items() if name != "law" or name not in review.chosen}
+    try:
+        way = next(review.ways(spec.model_copy(update={"parameters": parameters}).with_budgets(budgets)))
+        charges = charged(way.spec, review.answers.facts)
+        noise = [one.build().noise_of_model(one.facts()) for one in (spec, way.spec)]
+    except InvalidInputError:
+        return None
+    pure, other = (_runs_of(costs, accounts) for costs in (charged(spec, review.answers.facts), charges))
+    ratio = 1.0 if None in noise else noise[1] / noise[0]  # type: ignore[operator]  # neither is None
+    more = pure is not None and other is not None and other >= _MORE_RUNS * max(pure, 1)
+    if ratio > _LESS_NOISE and not (more and ratio <= 1):
+        return None
+    less = f"noise x {ratio:.2g}" if ratio < 1 else ""
+    if pure is None or other is None:
+        return f"with delta {delta:g}: {less}"
+    runs = f"{other:,} runs of the budget instead of {pure:,}"
+    joined = f"{less}, {'and' if other >= pure else 'but'} {runs}" if less else runs
+    return f"with delta {delta:g}: {joined}"
+
+
+def _runs_of(charges: Mapping[str, Charge], accounts: Mapping[str, Account]) -> int | None:
+    """Return how many runs of these charges the accounts hold: the least of them; None if none is known."""
+    counts = (
+        _runs_left(accounts[name], charge)
+        for name, charge in charges.items()
+        if isinstance(charge, Cost) and name in accounts
+    )
+    return min(counts, default=None)
 
 
 def _forecast(algorithm: Algorithm, facts: FederationFacts, has_threshold: bool) -> Forecast | NoForecast:  # noqa: FBT001
@@ -456,7 +508,7 @@ def _owners(review: Review, facts: FederationFacts, outcome: Forecast | NoForeca
             delta=cost.delta / DELTA_UNITS if cost else delta,
             epsilon_now=now and now.epsilon_left,
             epsilon_left=after and _epsilon_after(*after),
-            more_runs=after and _more_runs(*after),
+            more_runs=after and _runs_left(*after) - 1,
             fits=fits,
             exhausted=review.lacking(member.name),
             objections=tuple(review.objections.get(member.name, {}).values()),
@@ -475,9 +527,9 @@ def _epsilon_after(account: Account, cost: Cost) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _more_runs(account: Account, cost: Cost) -> int:
-    """Return how many more runs of this cost fit after one of it."""
-    return account.runs_left(cost) - 1
+def _runs_left(account: Account, cost: Cost) -> int:
+    """Return how many more runs of this cost fit."""
+    return account.runs_left(cost)
 
 
 def _lacking(own: Account | None, cost: Cost) -> str:

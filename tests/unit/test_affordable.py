@@ -118,7 +118,7 @@ def test_candidates_that_cannot_be_are_left_out_but_the_first_is_refused() -> No
 
 
 def offered(name: str, loss: Loss, delta: float = 1e-6, **terms: object) -> list[tuple[str, str]]:
-    given = {key: terms.pop(key) for key in ("mechanism", "law", "second") if key in terms}
+    given: dict[str, Any] = {key: terms.pop(key) for key in ("mechanism", "law") if key in terms}
     facts = FederationFacts.uniform(
         np.full(3, 500), epsilon=0.5, delta=delta, n_features=8, loss=loss, public_shape=(30, 9), **terms
     )

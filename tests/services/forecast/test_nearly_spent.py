@@ -19,7 +19,7 @@ WHY = "objective would be more accurate, but party-3's account does not pay for 
 
 
 class OneIsShort(Owners):
-    """Three parties, of which the last has a small budget; it allows what the others do."""
+    """Three parties; the last has a small budget, and allows what the others do."""
 
     budgets: ClassVar[dict[str, float]] = {"party-1": 10.0, "party-2": 10.0, "party-3": 1.0}
 
