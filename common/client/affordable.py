@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, islice
 
 from parley.common.client.party import PartyClient
 from parley.common.client.peer import ask_all
@@ -97,6 +99,29 @@ async def affordable(
     if preferred is None:
         raise InvalidInputError("there is nothing to choose among")
     return preferred
+
+
+async def chosen_among(  # noqa: PLR0913 -- what there is, and who pays
+    candidates: Iterator[Candidate],
+    price: Pricing,
+    payers: Sequence[PartyClient],
+    study: str,
+    seconds: float,
+    *,
+    later: Callable[[], Mapping[str, Charge]] | None = None,
+) -> Candidate:
+    """Return the first candidate that the accounts of the ``payers`` pay for, as `affordable` does.
+
+    They are asked only if there is a choice, and have so many ``seconds`` to answer; one that does not counts as if
+    all fitted. ``later`` works out what each will be charged after the run.
+    """
+    first_two = await asyncio.to_thread(lambda: [*islice(candidates, 2)])
+    if len(first_two) == 1 or not payers:
+        return first_two[0]
+    more = {} if later is None else await asyncio.to_thread(later)
+    accounts = {name: report.account for name, report in (await ask_budgets(payers, study, seconds)).items()}
+    ask = partial(ask_room, payers, study, seconds)
+    return (await affordable(chain(first_two, candidates), price, more, accounts, ask)).candidate
 
 
 def _in_place_of(preferred: Priced, taken: Priced, short: Sequence[str]) -> Priced:

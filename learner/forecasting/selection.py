@@ -5,21 +5,12 @@ An algorithm that is left open is the one with the best forecast.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, islice
 
 from parley.common.algorithms import MOST_ROUNDS, REGISTRY
-from parley.common.client.affordable import (
-    Candidate,
-    Charge,
-    affordable,
-    ask_budgets,
-    ask_room,
-    charges_of,
-)
+from parley.common.client.affordable import Candidate, Charge, charges_of, chosen_among
 from parley.common.client.approval import views_of
 from parley.common.client.party import PartyClient
 from parley.common.errors import InvalidInputError
@@ -67,20 +58,14 @@ async def settled_among(  # noqa: PLR0913, PLR0917 -- a run, and what is known o
     ``run`` is of known sizes, and ``evaluation`` the draft of what follows it. The payers have so many ``seconds`` to
     answer; one that does not counts as if all fitted.
     """
-    ways, study = candidates(run, facts, most_rounds, any_algorithm=any_algorithm), run.study.digest
-    first_two = await asyncio.to_thread(lambda: [*islice(ways, 2)])
-    if len(first_two) == 1 or not payers:
-        return first_two[0]
-    later = {} if evaluation is None else await asyncio.to_thread(charged_later, evaluation, run, facts)
-    reports = await ask_budgets(payers, study, seconds)
-    priced = await affordable(
-        chain(first_two, ways),
+    return await chosen_among(
+        candidates(run, facts, most_rounds, any_algorithm=any_algorithm),
         partial(charged, facts=facts),
-        later,
-        {name: report.account for name, report in reports.items()},
-        partial(ask_room, payers, study, seconds),
+        payers,
+        run.study.digest,
+        seconds,
+        later=None if evaluation is None else partial(charged_later, evaluation, run, facts),
     )
-    return priced.candidate
 
 
 def charged(spec: RunSpec, facts: Mapping[str, StudyFacts] | None) -> dict[str, Charge]:

@@ -473,3 +473,41 @@ def test_an_algorithm_that_all_parties_allow_is_chosen(monkeypatch: pytest.Monke
     assert algorithm == expected.build() == build_algorithm("dp_gd", expected.parameters)
     assert (facts.parties, questions) == (("owner-0", "owner-1"), expected.questions())
     assert isinstance(highest_charge(algorithm, facts.of(0)), Cost)
+
+
+# ── what a delta would buy ───────────────────────────────────────────────────
+
+
+def bought(
+    algorithm: str = "release",
+    delta: float = 0.0,
+    limits: tuple[float, float] | None = (5.0, 1e-5),
+    **parameters: Any,  # noqa: ANN401 -- of an algorithm
+) -> str | None:
+    """What a forecast says of a delta, for three owners of 2,000 rows in 60 columns and equal accounts."""
+    study = STUDY.model_copy(update={"features": tuple(Feature(name=f"x{i}", lower=0, upper=1) for i in range(60))})
+    budget = Budget(epsilon=0.5, delta=delta)
+    members = tuple(Member(name=f"owner-{i}", n_examples=2000, budget=budget) for i in range(3))
+    draft = RunSpec(study=study, algorithm=algorithm, parameters=parameters, parties=members, minimum_contributors=3)
+    way = next(selection.candidates(draft, None, 50, any_algorithm=False))
+    told = {name: BudgetReport.of(limit(*limits)) for name in draft.names} if limits else {}
+    said = report.PartyAnswers(budgets=told)
+    return report._bought_by_delta(report.Review(way.spec, way.reasons, {}, {}, {}, said, draft, 50))
+
+
+def test_a_run_without_a_delta_is_told_what_one_would_buy() -> None:
+    told = bought()
+    assert told is not None
+    assert told.startswith("with delta 1e-06: noise x 0.5")
+    assert " runs of the budget instead of " in told
+    assert "runs" not in (bought(limits=None) or ""), "no account is known"
+
+
+def test_nothing_is_told_where_a_delta_buys_little_or_may_not_be_spent() -> None:
+    assert bought(delta=1e-6) is None, "it spends one"
+    assert bought(limits=(5.0, 0.0)) is None, "no owner allows one"
+    assert bought(law="l2_laplace") is None, "the request wants none"
+    assert bought("wu_subgradient") is None, "its noise needs none"
+    small = bought(limits=(5.0, 1e-8))
+    assert small is not None
+    assert small.startswith("with delta 1e-08"), "no more than an account has"
