@@ -11,7 +11,7 @@ import pytest
 from parley.party.settings import PartySettings
 from tests.services.forecast.conftest import Owners
 from tests.support.cluster import Cluster, submit, watch
-from tests.support.intercepted import Intercepted
+from tests.support.intercepted import Intercept, Intercepted
 
 Parties = dict[str, Intercepted]
 DEAR: dict[str, Any] = {"study": "made-up", "epsilon": 0.3, "delta": 1e-6, "algorithm": "release"}
@@ -81,20 +81,37 @@ async def test_where_no_choice_fits_the_refusal_says_which_epsilon_would(client:
     assert all(owner["fits"] for owner in answer["owners"]), "by the mechanism that is chosen then"
 
 
+def refusing(times: int, prices: list[str]) -> Intercept:
+    """A party whose account has no room for the first prices that it is asked about, because others have spent."""
+
+    async def intercept(request: httpx.Request) -> httpx.Response | None:
+        if "/v1/budget/room" not in request.url.path:
+            return None
+        prices.append(str(request.url.query))
+        return httpx.Response(200, stream=httpx.ByteStream(b'{"fits": false}')) if len(prices) <= times else None
+
+    return intercept
+
+
 async def test_what_others_have_spent_changes_the_choice_by_a_yes_or_no_alone(
     client: httpx.AsyncClient, parties: Parties
 ) -> None:
     prices: list[str] = []
-
-    async def refuse_the_first(request: httpx.Request) -> httpx.Response | None:
-        if "/v1/budget/room" not in request.url.path:
-            return None
-        prices.append(str(request.url.query))
-        return httpx.Response(200, stream=httpx.ByteStream(b'{"fits": false}')) if len(prices) == 1 else None
-
-    parties["party-3"].intercept = refuse_the_first
+    parties["party-3"].intercept = refusing(1, prices)
     answer = await forecast(client)
     assert answer["instead"] is not None
     assert answer["instead"].endswith("would be more accurate, but party-3's account does not pay for it")
     assert len(prices) == len(set(prices)) == 2, "each price once"
     assert [owner["fits"] for owner in answer["owners"]] == [True] * 3
+
+
+async def test_where_others_have_spent_too_much_a_smaller_epsilon_that_fits_is_offered(
+    client: httpx.AsyncClient, parties: Parties
+) -> None:
+    prices: list[str] = []
+    parties["party-3"].intercept = refusing(2, prices)
+    fixed = {"parameters": {"mechanism": "output", "law": "gaussian"}}
+    answer = await forecast(client, **fixed)
+    assert answer["owners"][2]["exhausted"].endswith("have spent or reserved what your own runs have left")
+    assert answer["helps"][0] == "--epsilon 0.06", "a half was refused, and a fifth fits"
+    assert len(prices) == 3
