@@ -180,6 +180,11 @@ class Algorithm(ABC):
         """
         return None
 
+    @property
+    def by_delta(self) -> Mapping[str, Any]:
+        """The parameters, beside a law, that a run takes to spend a delta on less noise; often none."""
+        return {}
+
     def claims(self, facts: OwnFacts) -> tuple[Guarantee, ...]:
         """Return guarantees of the paper beyond the composed transcript, by one party's facts; often none."""
         return ()

@@ -20,6 +20,7 @@ from itertools import chain, repeat
 
 import numpy as np
 
+from parley.common.algorithms import fixed_parameters
 from parley.common.client.affordable import AskRoom, Candidate, Charge, affordable, ask_budgets, ask_nobody, ask_room
 from parley.common.client.approval import enlist
 from parley.common.client.party import PartyClient
@@ -455,7 +456,10 @@ def _bought_by_delta(review: Review) -> str | None:
         return None
     delta = float(f"{delta:.0e}")
     budgets = {member.name: member.budget.model_copy(update={"delta": delta}) for member in spec.parties}
-    parameters = {name: value for name, value in spec.parameters.items() if name != "law" or name not in review.chosen}
+    given = fixed_parameters(review.draft.parameters)
+    parameters = {name: value for name, value in spec.parameters.items() if name != "law" or name in given}
+    taken = {name: value for name, value in spec.build().by_delta.items() if name not in given}
+    parameters |= taken
     try:
         way = next(review.ways(spec.model_copy(update={"parameters": parameters}).with_budgets(budgets)))
         charges = charged(way.spec, review.answers.facts)
@@ -467,12 +471,13 @@ def _bought_by_delta(review: Review) -> str | None:
     more = pure is not None and other is not None and other >= _MORE_RUNS * max(pure, 1)
     if ratio > _LESS_NOISE and not (more and ratio <= 1):
         return None
+    words = f"with delta {delta:g}{''.join(f' and {name} = {value}' for name, value in taken.items())}"
     less = f"noise x {ratio:.2g}" if ratio < 1 else ""
     if pure is None or other is None:
-        return f"with delta {delta:g}: {less}"
+        return f"{words}: {less}"
     runs = f"{other:,} runs of the budget instead of {pure:,}"
     joined = f"{less}, {'and' if other >= pure else 'but'} {runs}" if less else runs
-    return f"with delta {delta:g}: {joined}"
+    return f"{words}: {joined}"
 
 
 def _runs_of(charges: Mapping[str, Charge], accounts: Mapping[str, Account]) -> int | None:

@@ -508,6 +508,10 @@ def test_nothing_is_told_where_a_delta_buys_little_or_may_not_be_spent() -> None
     assert bought(limits=(5.0, 0.0)) is None, "no owner allows one"
     assert bought(law="l2_laplace") is None, "the request wants none"
     assert bought("wu_subgradient") is None, "its noise needs none"
+    assert bought("wu_subgradient", n_rounds=50, calibration="paper") is None, "the request wants the paper's noise"
+    gaussian = bought("wu_subgradient", n_rounds=50)
+    assert gaussian is not None
+    assert gaussian.startswith("with delta 1e-06 and calibration = tight: noise x 0.4")
     small = bought(limits=(5.0, 1e-8))
     assert small is not None
     assert small.startswith("with delta 1e-08"), "no more than an account has"

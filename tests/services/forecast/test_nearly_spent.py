@@ -32,7 +32,7 @@ class OneIsShort(Owners):
 
 @pytest.fixture
 def owners(tmp_path: Path) -> Owners:
-    return OneIsShort(tmp_path, n_parties=3, algorithms=("dp_gd", "release"))
+    return OneIsShort(tmp_path, n_parties=3, algorithms=("dp_gd", "wu_subgradient", "release"))
 
 
 async def forecast(client: httpx.AsyncClient, **terms: object) -> dict[str, Any]:
@@ -103,6 +103,19 @@ async def test_what_others_have_spent_changes_the_choice_by_a_yes_or_no_alone(
     assert answer["instead"].endswith("would be more accurate, but party-3's account does not pay for it")
     assert len(prices) == len(set(prices)) == 2, "each price once"
     assert [owner["fits"] for owner in answer["owners"]] == [True] * 3
+
+
+async def test_an_algorithm_that_is_left_open_is_the_best_that_accounts_pay_for(
+    client: httpx.AsyncClient, parties: Parties
+) -> None:
+    open_to_any = {"algorithm": "auto", "delta": 1e-5}
+    best = (await forecast(client, **open_to_any))["algorithm"]
+    parties["party-3"].intercept = refusing(1, [])
+    answer = await forecast(client, **open_to_any)
+    assert answer["algorithm"] != best
+    words = f"{best} would be more accurate, but party-3's account does not pay for it"
+    assert answer["instead"] == f"algorithm = {answer['algorithm']}: {words}"
+    assert answer["chosen"]["algorithm"].startswith(f"{words}; an excess fitness of ")
 
 
 async def test_where_others_have_spent_too_much_a_smaller_epsilon_that_fits_is_offered(
