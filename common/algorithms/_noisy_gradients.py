@@ -320,7 +320,7 @@ class NoisyGradients(Algorithm):
 
     @property
     def by_delta(self) -> Mapping[str, Any]:
-        """The calibration whose noise grows with the root of the number of rounds, not with the number as the paper's."""
+        """The calibration whose noise grows by the root of the number of rounds; the paper's by the number."""
         return {} if self.calibration == "tight" else {"calibration": "tight"}
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:

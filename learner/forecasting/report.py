@@ -16,7 +16,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,6 @@ from parley.common.client.party import PartyClient
 from parley.common.errors import BudgetExhaustedError, InvalidInputError, ParleyError
 from parley.common.forecast.forecast import Forecast, NoForecast, forecast
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Cost, exhausted
-from parley.common.privacy.calibration import LEAST_DELTA
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts
 from parley.common.runs.consent import Objection, OwnerRules, ReviewedRun, dear
@@ -38,6 +38,7 @@ from parley.common.runs.specification import Budget, Cohort, Member, RunSpec
 from parley.common.service.settings import Limits
 from parley.common.wire.party_api import BudgetReport, StudyFacts
 from parley.learner.forecasting.holders import Heard
+from parley.learner.forecasting.pure_runs import RunPayers, bought_by_delta, runs_left
 from parley.learner.forecasting.remedies import RefusedRun, Reviewed, smaller_runs
 from parley.learner.forecasting.selection import candidates, charged, charged_later, follower_of
 from parley.learner.forecasting.views import CostsView, ForecastView, IntervalView, OutcomeView, OwnerView, RunTime
@@ -121,9 +122,10 @@ class Review:
 
     ``charges`` are for the evaluation too that follows the run, if there is one, and ``room`` says whether they fit
     what all runs have left. ``objections`` are by the owner's rule. ``draft`` is the run with what is left open but its
-    algorithm, in at most ``most_rounds`` rounds. ``evaluation`` is the draft of the evaluation, and ``words`` say what
-    evaluates the model, or why nothing does. ``has_threshold`` is as in `Keeping`. ``roomy`` is the draft at a smaller
-    epsilon that everybody's runs leave room for, where they leave none for the run. ``instead`` is as in `Candidate`.
+    algorithm, in at most ``most_rounds`` rounds. ``evaluation`` is the draft of the evaluation, ``later`` what it will
+    be charged, and ``words`` say what evaluates the model, or why nothing does. ``has_threshold`` is as in `Keeping`.
+    ``roomy`` is the draft at a smaller epsilon that everybody's runs leave room for, where they leave none for the run.
+    ``instead`` is as in `Candidate`.
     """
 
     spec: RunSpec
@@ -134,6 +136,7 @@ class Review:
     answers: PartyAnswers
     draft: RunSpec
     most_rounds: int
+    later: Mapping[str, Charge] = field(default_factory=dict)
     evaluation: RunSpec | None = None
     words: str | None = None
     has_threshold: bool = False
@@ -252,7 +255,7 @@ class Foresight:
         answers = await self._ask(recruited.spec, recruited.facts, heard)
         members = [self.roster[name] for name in recruited.spec.names if name not in answers.away]
         time = await round_time(recruited.spec, members, self.store, self.deadline)
-        reviewed = await self._reviewed(recruited.spec, answers, time, seconds, keeping)
+        reviewed = await self._reviewed(recruited.spec, answers, time, seconds, keeping, cohort=cohort)
         return await _foresee(reviewed, time)
 
     async def check(  # noqa: PLR0913 -- as above
@@ -280,7 +283,7 @@ class Foresight:
         time = UNKNOWN
         if any_algorithm or "n_rounds" in (await asyncio.to_thread(spec.settled))[1]:
             time = await round_time(spec, members, self.store, self.deadline)
-        reviewed = await self._reviewed(spec, answers, time, seconds, keeping, budgets=cohort is None)
+        reviewed = await self._reviewed(spec, answers, time, seconds, keeping, cohort=cohort, budgets=cohort is None)
         refused = reviewed.refused()
         if refused and (cohort is None or len(draft.names) - len(refused.refusals) < cohort.least):
             raise await asyncio.to_thread(refused.error)
@@ -307,13 +310,21 @@ class Foresight:
         seconds: float,
         keeping: Keeping,
         *,
+        cohort: Cohort | None,
         budgets: bool = True,
     ) -> Review:
-        """Review a run, whose parties are asked whether its charge fits, unless their ``budgets`` do not count."""
+        """Review a run, whose parties are asked whether its charge fits, unless their ``budgets`` do not count.
+
+        Of a ``cohort`` those that would refuse take no part, so their accounts change nothing that is chosen.
+        """
         payers = (answers.facts or {}) if budgets else ()
         members = [self.roster[name] for name in payers if name not in answers.away]
         ask = partial(ask_room, members, spec.study.digest, self.deadline)
-        return await _review(spec, answers, time, seconds, settle=self.settle, ask=ask, keeping=keeping)
+
+        def settle(*terms: Any) -> Iterator[Candidate]:  # noqa: ANN401 -- those of `Choosing`
+            return islice(self.settle(*terms), 1 if cohort else None)
+
+        return await _review(spec, answers, time, seconds, settle=settle, ask=ask, keeping=keeping)
 
 
 def _sized(draft: RunSpec, facts: Mapping[str, StudyFacts]) -> RunSpec:
@@ -359,6 +370,7 @@ async def _review(  # noqa: PLR0913 -- the run, what is known of its parties, an
         answers,
         kept.run if kept.run.algorithm == spec.algorithm else spec.model_copy(update={"parameters": {}}),
         most_rounds,
+        later,
         evaluation,
         kept.words,
         keeping.has_threshold,
@@ -428,7 +440,7 @@ async def _foresee(review: Review, time: RoundTime) -> ForecastView:
         if any(owner.fits is False for owner in owners)
         else min((owner.more_runs for owner in owners if owner.more_runs is not None), default=None),
         instead=review.instead,
-        delta_buys=await asyncio.to_thread(_bought_by_delta, review),
+        delta_buys=await asyncio.to_thread(_bought, review),
         helps=await asyncio.to_thread(refused.helpful_options) if refused else (),
         key_holders=answers.foreseen.hindrances_of(costs.answered, len(spec.parties)) if answers.foreseen else (),
         run_time=RunTime.of(time, len(spec.questions())),
@@ -436,58 +448,10 @@ async def _foresee(review: Review, time: RoundTime) -> ForecastView:
     )
 
 
-_USUAL_DELTA = 1e-6
-_LESS_NOISE, _MORE_RUNS = 0.8, 1.25
-"""What a delta must buy to be worth telling: so much less noise, or so many times the runs."""
-
-
-def _bought_by_delta(review: Review) -> str | None:
-    """Say what a small delta would buy a run that spends none, all else being equal; None if that is not worth it.
-
-    It is far below one over the number of rows, and no more than any owner allows.
-    """
-    spec, accounts = review.spec, review.answers.accounts
-    if any(member.budget.delta for member in spec.parties):
-        return None
-    allowed = [stated.max_delta_per_run for stated in (review.answers.facts or {}).values()]
-    allowed += [account.delta_limit / DELTA_UNITS for account in accounts.values()]
-    delta = min(_USUAL_DELTA, 0.1 / spec.facts().n_total, *allowed)
-    if delta < LEAST_DELTA:
-        return None
-    delta = float(f"{delta:.0e}")
-    budgets = {member.name: member.budget.model_copy(update={"delta": delta}) for member in spec.parties}
-    given = fixed_parameters(review.draft.parameters)
-    parameters = {name: value for name, value in spec.parameters.items() if name != "law" or name in given}
-    taken = {name: value for name, value in spec.build().by_delta.items() if name not in given}
-    parameters |= taken
-    try:
-        way = next(review.ways(spec.model_copy(update={"parameters": parameters}).with_budgets(budgets)))
-        charges = charged(way.spec, review.answers.facts)
-        noise = [one.build().noise_of_model(one.facts()) for one in (spec, way.spec)]
-    except InvalidInputError:
-        return None
-    pure, other = (_runs_of(costs, accounts) for costs in (charged(spec, review.answers.facts), charges))
-    ratio = 1.0 if None in noise else noise[1] / noise[0]  # type: ignore[operator]  # neither is None
-    more = pure is not None and other is not None and other >= _MORE_RUNS * max(pure, 1)
-    if ratio > _LESS_NOISE and not (more and ratio <= 1):
-        return None
-    words = f"with delta {delta:g}{''.join(f' and {name} = {value}' for name, value in taken.items())}"
-    less = f"noise x {ratio:.2g}" if ratio < 1 else ""
-    if pure is None or other is None:
-        return f"{words}: {less}"
-    runs = f"{other:,} runs of the budget instead of {pure:,}"
-    joined = f"{less}, {'and' if other >= pure else 'but'} {runs}" if less else runs
-    return f"{words}: {joined}"
-
-
-def _runs_of(charges: Mapping[str, Charge], accounts: Mapping[str, Account]) -> int | None:
-    """Return how many runs of these charges the accounts hold: the least of them; None if none is known."""
-    counts = (
-        _runs_left(accounts[name], charge)
-        for name, charge in charges.items()
-        if isinstance(charge, Cost) and name in accounts
-    )
-    return min(counts, default=None)
+def _bought(review: Review) -> str | None:
+    """Say what a small delta would buy a run that spends none; None if that is not worth telling."""
+    payers = RunPayers(review.answers.facts or {}, review.answers.accounts, review.later)
+    return bought_by_delta(review.spec, fixed_parameters(review.draft.parameters), payers, review.ways)
 
 
 def _forecast(algorithm: Algorithm, facts: FederationFacts, has_threshold: bool) -> Forecast | NoForecast:  # noqa: FBT001
@@ -513,7 +477,7 @@ def _owners(review: Review, facts: FederationFacts, outcome: Forecast | NoForeca
             delta=cost.delta / DELTA_UNITS if cost else delta,
             epsilon_now=now and now.epsilon_left,
             epsilon_left=after and _epsilon_after(*after),
-            more_runs=after and _runs_left(*after) - 1,
+            more_runs=after and runs_left(*after) - 1,
             fits=fits,
             exhausted=review.lacking(member.name),
             objections=tuple(review.objections.get(member.name, {}).values()),
@@ -529,12 +493,6 @@ def _owners(review: Review, facts: FederationFacts, outcome: Forecast | NoForeca
 def _epsilon_after(account: Account, cost: Cost) -> float:
     """Return the epsilon that is left for one more run after one of this cost."""
     return account.charge(cost).epsilon_left
-
-
-@lru_cache(maxsize=4096)
-def _runs_left(account: Account, cost: Cost) -> int:
-    """Return how many more runs of this cost fit."""
-    return account.runs_left(cost)
 
 
 def _lacking(own: Account | None, cost: Cost) -> str:

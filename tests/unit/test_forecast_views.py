@@ -492,7 +492,7 @@ def bought(
     way = next(selection.candidates(draft, None, 50, any_algorithm=False))
     told = {name: BudgetReport.of(limit(*limits)) for name in draft.names} if limits else {}
     said = report.PartyAnswers(budgets=told)
-    return report._bought_by_delta(report.Review(way.spec, way.reasons, {}, {}, {}, said, draft, 50))
+    return report._bought(report.Review(way.spec, way.reasons, {}, {}, {}, said, draft, 50))
 
 
 def test_a_run_without_a_delta_is_told_what_one_would_buy() -> None:
