@@ -17,8 +17,8 @@ from parley.common.wire.party_api import StudyFacts
 from parley.learner.forecasting.selection import charged
 
 _USUAL_DELTA = 1e-6
-_LEAST_OF_ROWS = 0.1
-"""A delta is no more than this over the number of rows."""
+_PART = 0.1
+"""The delta to try is at most this over the number of rows, and this part of an account's."""
 _LESS_NOISE, _MORE_RUNS = 0.8, 1.25
 """What a delta must buy to be worth telling: so much less noise, or so many times the runs."""
 
@@ -52,8 +52,8 @@ def bought_by_delta(
 ) -> str | None:
     """Say what a small delta would buy a run that spends none, all else being equal; None if that is not worth it.
 
-    ``given`` are the parameters that were asked for, ``payers`` are the run's parties, and ``ways`` yields those to choose what another run leaves open.
-    The delta is far below one over the number of rows, and no more than any owner allows.
+    ``given`` are the parameters that were asked for, and ``ways`` yields those to choose what another run leaves open.
+    The delta is far below one over the number of rows, and a small part of what any owner allows.
     """
     if any(member.budget.delta for member in spec.parties) or (delta := _small_delta(spec, payers)) < LEAST_DELTA:
         return None
@@ -69,7 +69,7 @@ def bought_by_delta(
     ratio = less / noise if noise and less else 1.0
     if after == 0 or not (ratio <= _LESS_NOISE or (ratio <= 1 and (after or 0) >= _MORE_RUNS * max(before or 0, 1))):
         return None
-    quieter = [f"noise x {ratio:.2g}"] if ratio < 1 else []
+    quieter = [f"noise x {ratio:.2g}"] if ratio <= _LESS_NOISE else []
     runs = [] if before is None or after is None else [f"{after:,} runs of the budget instead of {before:,}"]
     conjunction = ", but " if runs and (after or 0) < (before or 0) else ", and "
     options = "".join(f" and {name} = {value}" for name, value in taken.items())
@@ -79,8 +79,8 @@ def bought_by_delta(
 def _small_delta(spec: RunSpec, payers: RunPayers) -> float:
     """Return the delta to try, in one digit, rounded down; 0 if an owner allows none."""
     allowed = [stated.max_delta_per_run for stated in payers.facts.values()]
-    allowed += [account.delta_limit / DELTA_UNITS for account in payers.accounts.values()]
-    delta = min(_USUAL_DELTA, _LEAST_OF_ROWS / spec.facts().n_total, *allowed)
+    allowed += [_PART * account.delta_limit / DELTA_UNITS for account in payers.accounts.values()]
+    delta = min(_USUAL_DELTA, _PART / spec.facts().n_total, *allowed)
     if delta <= 0:
         return 0.0
     unit = 10.0 ** math.floor(math.log10(delta) + 1e-9)

@@ -514,4 +514,4 @@ def test_nothing_is_told_where_a_delta_buys_little_or_may_not_be_spent() -> None
     assert gaussian.startswith("with delta 1e-06 and calibration = tight: noise x 0.4")
     small = bought(limits=(5.0, 1e-8))
     assert small is not None
-    assert small.startswith("with delta 1e-08"), "no more than an account has"
+    assert small.startswith("with delta 1e-09"), "a tenth of what an account has"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import httpx
 import pytest
@@ -14,29 +14,30 @@ from tests.support.cluster import Cluster, submit, watch
 from tests.support.intercepted import Intercept, Intercepted
 
 Parties = dict[str, Intercepted]
-DEAR: dict[str, Any] = {"study": "made-up", "epsilon": 0.3, "delta": 1e-6, "algorithm": "release"}
-WHY = "objective would be more accurate, but party-3's account does not pay for it"
+ORDER: dict[str, Any] = {"study": "made-up", "epsilon": 0.15, "delta": 1e-6, "algorithm": "release"}
+SPENDS: dict[str, Any] = {"algorithm": "dp_gd", "epsilon": 0.8, "delta": 9.5e-6, "parameters": {"n_rounds": 2}}
+"""Leaves party-3 an epsilon of .2, and a delta of 5e-7."""
+WHY = "gaussian would be more accurate, but party-3's account does not pay for it"
 
 
 class OneIsShort(Owners):
-    """Three parties; the last has a small budget, and allows what the others do."""
-
-    budgets: ClassVar[dict[str, float]] = {"party-1": 10.0, "party-2": 10.0, "party-3": 1.0}
+    """Three parties, of whose budgets epsilons and deltas add up; the last has a small one."""
 
     def party_settings(self, name: str, **changes: object) -> PartySettings:
         """Return a party's settings, with its own budget."""
+        own = {"epsilon": 1.0, "delta": 1e-5} if name == "party-3" else {"epsilon": 10.0, "delta": 1e-4}
         most = {"max_epsilon_per_run": 2.0, "max_delta_per_run": 1e-5, "max_rounds": 50}
-        self.policy = {"epsilon": self.budgets[name], "delta": 1e-5} | most
+        self.policy = own | most | {"composition": "basic"}
         return Cluster.party_settings(self, name, **changes)
 
 
 @pytest.fixture
 def owners(tmp_path: Path) -> Owners:
-    return OneIsShort(tmp_path, n_parties=3, algorithms=("dp_gd", "wu_subgradient", "release"))
+    return OneIsShort(tmp_path, n_parties=3, n_features=30, algorithms=("dp_gd", "wu_subgradient", "release"))
 
 
 async def forecast(client: httpx.AsyncClient, **terms: object) -> dict[str, Any]:
-    response = await client.post("/v1/forecasts", json=DEAR | terms)
+    response = await client.post("/v1/forecasts", json=ORDER | terms)
     assert response.status_code == 200, response.text
     answer: dict[str, Any] = response.json()
     return answer
@@ -44,41 +45,38 @@ async def forecast(client: httpx.AsyncClient, **terms: object) -> dict[str, Any]
 
 async def test_what_an_account_no_longer_pays_for_is_not_chosen(client: httpx.AsyncClient, parties: Parties) -> None:
     before = await forecast(client)
-    assert (before["parameters"]["mechanism"], before["instead"]) == ("objective", None)
-    spend = {"algorithm": "dp_gd", "epsilon": 0.96, "delta": 5e-6, "parameters": {"n_rounds": 2}}
-    assert (await watch(client, await submit(client, **spend)))[-1][1]["state"] == "completed"
+    assert (before["parameters"]["law"], before["instead"]) == ("gaussian", None)
+    assert (await watch(client, await submit(client, **SPENDS)))[-1][1]["state"] == "completed"
 
     after = await forecast(client)
-    assert (after["parameters"]["mechanism"], after["instead"]) == ("output", f"mechanism = output: {WHY}")
-    assert after["chosen"]["mechanism"].startswith(f"{WHY}; ")
-    assert [owner["fits"] for owner in after["owners"]] == [True] * 3
-    assert [owner["exhausted"] for owner in after["owners"]] == [None] * 3
-    assert after["more_runs"] == min(owner["more_runs"] for owner in after["owners"]) == after["owners"][2]["more_runs"]
-    fixed = await forecast(client, parameters={"mechanism": "objective"})
+    assert (after["parameters"]["law"], after["instead"]) == ("l2_laplace", f"law = l2_laplace: {WHY}")
+    assert after["chosen"]["law"].startswith(f"{WHY}; ")
+    assert [(owner["fits"], owner["exhausted"]) for owner in after["owners"]] == [(True, None)] * 3
+    assert after["more_runs"] == after["owners"][2]["more_runs"] == 0
+    assert min(owner["more_runs"] for owner in after["owners"][:2]) > 10
+    fixed = await forecast(client, parameters={"law": "gaussian"})
     assert not fixed["owners"][2]["fits"], "what a request fixes is not changed"
     assert fixed["more_runs"] is None
 
     asked = [path for path in parties["party-3"].seen if "/v1/budget/room" in path]
-    run = await submit(client, **{name: value for name, value in DEAR.items() if name != "study"})
+    run = await submit(client, **{name: value for name, value in ORDER.items() if name != "study"})
     assert (await watch(client, run))[-1][1]["state"] == "completed"
     shown = (await client.get(f"/v1/runs/{run}")).json()
-    assert shown["parameters"]["mechanism"] == "output"
-    assert shown["chosen"]["mechanism"].startswith(WHY)
+    assert shown["parameters"]["law"] == "l2_laplace"
+    assert shown["chosen"]["law"].startswith(WHY)
     again = [path for path in parties["party-3"].seen if "/v1/budget/room" in path][len(asked) :]
-    assert len(again) <= 6, "a check and a run ask about few prices"
+    assert len(again) <= 4, "a check and a run ask about two prices, or fewer"
 
 
 async def test_where_no_choice_fits_the_refusal_says_which_epsilon_would(client: httpx.AsyncClient) -> None:
-    spend = {"algorithm": "dp_gd", "epsilon": 0.96, "delta": 5e-6, "parameters": {"n_rounds": 2}}
-    assert (await watch(client, await submit(client, **spend)))[-1][1]["state"] == "completed"
-    response = await client.post("/v1/runs", json=DEAR | {"epsilon": 0.9})
+    assert (await watch(client, await submit(client, **SPENDS)))[-1][1]["state"] == "completed"
+    response = await client.post("/v1/runs", json=ORDER | {"epsilon": 0.3})
     problem = response.json()
     assert response.status_code == 422, problem
     assert [refusal["party"] for refusal in problem["refusals"]] == ["party-3"]
-    (epsilon, *_) = problem["helps"]
-    assert epsilon.startswith("--epsilon 0.")
-    answer = await forecast(client, epsilon=float(epsilon.removeprefix("--epsilon ")))
-    assert all(owner["fits"] for owner in answer["owners"]), "by the mechanism that is chosen then"
+    assert problem["helps"][0] == "--epsilon 0.2 --delta 5e-07"
+    answer = await forecast(client, epsilon=0.2, delta=5e-7)
+    assert all(owner["fits"] for owner in answer["owners"]), "by what is chosen then"
 
 
 def refusing(times: int, prices: list[str]) -> Intercept:
@@ -126,5 +124,5 @@ async def test_where_others_have_spent_too_much_a_smaller_epsilon_that_fits_is_o
     fixed = {"parameters": {"mechanism": "output", "law": "gaussian"}}
     answer = await forecast(client, **fixed)
     assert answer["owners"][2]["exhausted"].endswith("have spent or reserved what your own runs have left")
-    assert answer["helps"][0] == "--epsilon 0.06", "a half was refused, and a fifth fits"
+    assert answer["helps"][0] == "--epsilon 0.03", "a half was refused, and a fifth fits"
     assert len(prices) == 3
