@@ -90,7 +90,9 @@ class RefusedRun:
             changed = self.roomy
         if changed is None:
             return
-        if changed.secure_sum == self.spec.secure_sum and not self._meets(changed, set(self.refusals), self.accounts):
+        if changed.secure_sum != self.spec.secure_sum:  # whose keys parties pin is not known yet
+            changed = changed if self._can_be(changed) else None
+        elif not self._meets(changed, set(self.refusals), self.accounts):
             changed = self._smaller(changed)
         if changed is not None:
             yield " ".join(_options(self.spec, changed))
@@ -115,6 +117,13 @@ class RefusedRun:
             return None
         refused = set(self.refusals)
         return next((run for run in smaller_runs(spec) if self._meets(run, refused, self.accounts)), None)
+
+    def _can_be(self, spec: RunSpec) -> bool:
+        """Say whether there is such a run."""
+        try:
+            return any(True for _ in self.review(spec))
+        except InvalidInputError:
+            return False
 
     def _meets(self, spec: RunSpec, names: set[str], accounts: Mapping[str, Account]) -> bool:
         """Say whether these parties would not refuse a run, as far as their ``accounts`` tell."""
