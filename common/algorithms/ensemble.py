@@ -326,6 +326,10 @@ class Ensemble(Algorithm):
             return
         fitting(self.width(self.tally_sensitivity(np.zeros((self.n_asked(facts), 0)), facts), facts))
 
+    def noise_of_model(self, facts: FederationFacts) -> float:
+        """Return the deviation of the noise on each count of votes, or of that on the model if votes have none."""
+        return self.deviation_of_votes(facts) if self.hides_votes else float(self.deviation_on_model(facts))
+
     def claims(self, facts: OwnFacts) -> tuple[Guarantee, ...]:
         """Return the guarantees of a model with noise on it, towards someone who sees the model alone.
 

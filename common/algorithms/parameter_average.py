@@ -137,6 +137,10 @@ class ParameterAverage(Algorithm):
             return gaussian_sigmas(facts.own_epsilon, facts.own_delta, self.sum_sensitivity(facts))
         return l2_laplace_deviation(facts.own_epsilon / self.sum_sensitivity(facts), self.lanes(facts))
 
+    def noise_of_model(self, facts: FederationFacts) -> float:
+        """Return the deviation of the noise on a coordinate of the sum."""
+        return facts.deviation_of_sum(self.deviation(facts.everyone))
+
     def proof(self, query: Query, facts: OwnFacts) -> Proof:
         """Return the proof of minimisers plus noise."""
         return Additive()

@@ -31,6 +31,12 @@ _FOR_THE_NOISE = 5 / 6
 _MOST = 1e100  # the largest epsilon or deviation: its square is still a number
 
 
+WITHOUT_DELTA = (
+    "Gaussian noise needs one; average, release, simplex and wu_subgradient train without, and algorithm = auto chooses"
+)
+"""What to do where a method has Gaussian noise alone, and no delta may be spent."""
+
+
 def check_epsilon(epsilon: float) -> None:
     """Raise InvalidInputError for an epsilon that is not a positive number."""
     if not (math.isfinite(epsilon) and epsilon > 0):
@@ -54,8 +60,8 @@ def check_epsilon_delta(epsilon: float, delta: float) -> None:
     """Raise InvalidInputError for an epsilon that is not a positive number, or a delta outside (0, 1)."""
     check_epsilon(epsilon)
     if not 0 < delta < 1:
-        without = "; local_average and wu_subgradient need none, as published" if delta == 0 else ""
-        raise InvalidInputError(f"delta must lie strictly between 0 and 1, not {delta}{without}")
+        without = f": {WITHOUT_DELTA}" if delta == 0 else ""
+        raise InvalidInputError(f"delta must lie strictly between 0 and 1, not {delta:g}{without}")
 
 
 def sigma_star(d: int, epsilon: float, delta: float, lipschitz: float = 1.0) -> float:
