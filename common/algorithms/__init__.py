@@ -7,7 +7,7 @@ their help, load none.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +120,29 @@ def settle(
     if unchosen := sorted(set(parameters) - set(fixed) - set(choices)):
         raise InvalidInputError(f"nothing chooses {', '.join(unchosen)} of {name}: give a value, or leave it out")
     return build_algorithm(name, fixed | {parameter: choice.value for parameter, choice in choices.items()}), choices
+
+
+def settlements(
+    name: str, parameters: Mapping[str, Any], facts: FederationFacts, most_rounds: int = MOST_ROUNDS
+) -> Iterator[tuple[Algorithm, dict[str, Choice]]]:
+    """Yield what `settle` returns, and then what may be chosen instead, the most accurate first.
+
+    The first raises what `settle` does; others that cannot be are left out.
+    """
+    preferred, choices = settle(name, parameters, facts, most_rounds)
+    yield preferred, choices
+    fixed = fixed_parameters(parameters)
+    visible_facts = facts.curated() if preferred.curator else facts
+    values = {parameter: getattr(preferred, parameter) for parameter in fixed}
+    for instead in preferred.alternatives(visible_facts, values):
+        try:
+            other, rest = settle(
+                name, fixed | {parameter: choice.value for parameter, choice in instead.items()}, facts, most_rounds
+            )
+        except InvalidInputError:
+            continue
+        if other != preferred:
+            yield other, dict(instead) | rest
 
 
 def parameter_schema(name: str) -> dict[str, Any]:

@@ -57,7 +57,7 @@ from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -313,6 +313,15 @@ class NoisyGradients(Algorithm):
         if self.calibration == "paper":
             return math.sqrt(2 * float((self.scale(facts.everyone) ** 2).sum())) / facts.n_total
         return facts.deviation_of_sum(self.sigma(facts.everyone)) / facts.n_total
+
+    def noise_of_model(self, facts: FederationFacts) -> float:
+        """Return `noise_of_mean`, because how far the noise of all rounds moves a model depends on the steps."""
+        return self.noise_of_mean(facts)
+
+    @property
+    def by_delta(self) -> Mapping[str, Any]:
+        """The calibration whose noise grows by the root of the number of rounds; the paper's by the number."""
+        return {} if self.calibration == "tight" else {"calibration": "tight"}
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """Ask for T sums of gradients, the agreed horizon: the noise is scaled to it, so no owner answers beyond it."""

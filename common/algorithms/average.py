@@ -26,6 +26,7 @@ from pydantic import Field
 
 from parley.common.algorithms._parameters import Regularization, algorithm
 from parley.common.algorithms.release import (
+    Mechanism,
     MechanismChoice,
     Prepared,
     Releases,
@@ -33,6 +34,7 @@ from parley.common.algorithms.release import (
     own_indices,
     set_site,
     suited_mechanism,
+    usable_mechanisms,
 )
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.learning.model import Model
@@ -67,6 +69,11 @@ class AverageMethod(Releases):
         if facts.secure_sum:
             return Choice("output", "under a secure sum its noise is drawn once, in shares, and not at every site")
         return suited_mechanism(cls, facts, given)
+
+    @classmethod
+    def mechanisms_for(cls, facts: FederationFacts) -> tuple[Mechanism, ...]:
+        """Return the mechanisms that `mechanism_for` chooses among."""
+        return ("output",) if facts.secure_sum else usable_mechanisms(facts)
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """Ask one question, for the sum of the models."""

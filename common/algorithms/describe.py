@@ -18,6 +18,7 @@ from parley.common.algorithms._parameters import algorithm
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import NORMS, Norm
+from parley.common.errors import InvalidInputError
 from parley.common.learning.column_sums import ColumnChoice, ColumnSums
 from parley.common.learning.description import Description, read_sums
 from parley.common.learning.model import Model
@@ -57,7 +58,15 @@ class Describe(Algorithm):
     norms: ClassVar[frozenset[Norm]] = NORMS
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """Ask one question, for the sums. Raises InvalidInputError if `ColumnSums.of` refuses the columns."""
+        """Ask one question, for the sums.
+
+        Raises InvalidInputError if `ColumnSums.of` refuses the columns, or a party has no delta.
+        """
+        if not facts.delta.all():
+            raise InvalidInputError(
+                "describe has Gaussian noise alone, which needs a delta above 0, such as 1e-6: without one there is no "
+                "description"
+            )
         return (Question("sums", (0,), self.sums(facts).n_lanes),)
 
     def program(self, facts: FederationFacts) -> Program:

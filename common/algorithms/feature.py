@@ -41,7 +41,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar, cast
 
@@ -386,7 +386,15 @@ class All(Public):
     __slots__ = ()
 
     def choose(self, facts: FederationFacts, given: Mapping[str, Any], most_rounds: int) -> dict[str, Choice]:
-        """Choose the descent's rounds, step and momentum, by the rule of `dp_gd`."""
+        """Choose the descent's rounds, step and momentum, by the rule of `dp_gd`.
+
+        Raises InvalidInputError without a delta.
+        """
+        if not facts.delta.all():
+            raise InvalidInputError(
+                "second = all weighs by noisy gradients, whose Gaussian noise needs a delta above 0: without one, take "
+                "second = public, full or own"
+            )
         fixed = {name: given[name] for name in ("n_rounds", "step", "momentum") if name in given}
         fixed |= {"regularization": self.terms.second_regularization, "averaging": 0.5, "clip_norm": 1.0}
         return self.descent.choose(self.second_facts(facts), fixed, most_rounds)
@@ -480,6 +488,11 @@ class FeatureMethod(Releases):
         chosen = cls.choose_release(cls(**given).level.first_facts(facts), given)
         level = cls(**dict(given) | {name: choice.value for name, choice in chosen.items()}).level
         return chosen | level.choose(facts, given, most_rounds)
+
+    @classmethod
+    def alternatives(cls, facts: FederationFacts, given: Mapping[str, Any]) -> Iterator[Mapping[str, Choice]]:
+        """Yield choices for the releases."""
+        return cls.other_releases(cls(**given).level.first_facts(facts), given)
 
     @classmethod
     def for_owner(cls, name: str, given: Mapping[str, Any]) -> dict[str, Any]:

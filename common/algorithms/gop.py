@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from parley.common.algorithms._parameters import Regularization, SlackChoice, algorithm
@@ -99,8 +100,14 @@ class Gop(Curated):
         return applied_after(lambda prepared: prepared.pooled(), ObjectivePerturbation.proof([self.mechanism(facts)]))
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """Return the theorem's claim: the model is all that is seen, so it is the transcript's."""
-        return ApproximateEvent(*facts.strictest, _ASSUMPTIONS)
+        """Return the mechanism's event, of a curator: the model is all that is seen, so it is the transcript's.
+
+        If no solver surely finds the minimiser, nothing can be asked, and forecasts say what would be claimed.
+        """
+        try:
+            return replace(self.mechanism(facts).event, assumptions=_ASSUMPTIONS)
+        except InvalidInputError:
+            return ApproximateEvent(*facts.strictest, _ASSUMPTIONS)
 
     def claims(self, facts: OwnFacts) -> tuple[Guarantee, ...]:
         """Return the guarantee of objective perturbation on the pooled data."""

@@ -29,12 +29,11 @@ from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Softmax, bounded_slope, largest_minimiser
 from parley.common.learning.model import Model
 from parley.common.privacy.calibration import gaussian_sigmas
-from parley.common.privacy.events import Event, GaussianEvent, L2LaplaceEvent
+from parley.common.privacy.events import FLOATS, Event, GaussianEvent, L2LaplaceEvent
 from parley.common.privacy.guarantee import Adjacency
 from parley.common.privacy.mechanisms import class_means
 from parley.common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
 from parley.common.privacy.mechanisms.output import on_grid, solve, within
-from parley.common.privacy.mechanisms.site import FLOATS
 from parley.common.privacy.noise import Noise
 from parley.common.privacy.proofs import Additive, Proof
 from parley.common.privacy.shrinkage import shrunk
@@ -137,6 +136,10 @@ class ParameterAverage(Algorithm):
         if self.is_gaussian(facts):
             return gaussian_sigmas(facts.own_epsilon, facts.own_delta, self.sum_sensitivity(facts))
         return l2_laplace_deviation(facts.own_epsilon / self.sum_sensitivity(facts), self.lanes(facts))
+
+    def noise_of_model(self, facts: FederationFacts) -> float:
+        """Return the deviation of the noise on a coordinate of the sum."""
+        return facts.deviation_of_sum(self.deviation(facts.everyone))
 
     def proof(self, query: Query, facts: OwnFacts) -> Proof:
         """Return the proof of minimisers plus noise."""

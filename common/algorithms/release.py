@@ -14,9 +14,11 @@ simulations, and for an owner who keeps the model.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
@@ -29,12 +31,12 @@ from parley.common.data.shard import Shard
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import bounded_slope
 from parley.common.learning.model import Model
-from parley.common.privacy.events import Event, L2LaplaceEvent
+from parley.common.privacy.events import Event
 from parley.common.privacy.mechanisms.class_means import centroids
 from parley.common.privacy.mechanisms.objective import branch_cautions, objective
 from parley.common.privacy.mechanisms.one_against_rest import one_against_rest
 from parley.common.privacy.mechanisms.output import exact, generalized, output
-from parley.common.privacy.mechanisms.site import FLOATS, Law, SiteCalibration, SiteRelease, SiteTerms
+from parley.common.privacy.mechanisms.site import Law, SiteCalibration, SiteRelease, SiteTerms
 from parley.common.privacy.noise import Noise
 from parley.common.privacy.proofs import Proof, applied_after
 from parley.common.protocol.algorithm import Algorithm, Choice, Program
@@ -165,9 +167,39 @@ class Releases(Algorithm):
         return chosen
 
     @classmethod
+    def alternatives(cls, facts: FederationFacts, given: Mapping[str, Any]) -> Iterator[Mapping[str, Choice]]:
+        """Yield choices by `other_releases`."""
+        return cls.other_releases(facts, given)
+
+    @classmethod
+    def other_releases(cls, facts: FederationFacts, given: Mapping[str, Any]) -> Iterator[Mapping[str, Choice]]:
+        """Yield each mechanism and law that can be had of those left open, that with the least noise first."""
+        ways: dict[str, tuple[str, ...]] = {
+            "mechanism": cls.mechanisms_for(facts),
+            "law": ("gaussian", "l2_laplace") if facts.delta.all() else ("l2_laplace",),
+        }
+        names = [name for name in ways if name in cls.left_open - given.keys()]
+        if not names:
+            return
+        moved: dict[tuple[str, ...], tuple[float, float]] = {}
+        for values in product(*(ways[name] for name in names)):
+            one = cls(**dict(given) | dict(zip(names, values, strict=True)) | {"regularization": 1.0})
+            with suppress(InvalidInputError):  # it cannot be set
+                noise = one.at(1.0).noise_of_model(facts)
+                moved[values] = noise / DRIFTS[one.mechanism], noise
+        for values, (_, noise) in sorted(moved.items(), key=lambda entry: entry[1]):
+            why = f"its noise moves weights by {noise:.2g} at lambda = 1"
+            yield {name: Choice(value, why) for name, value in zip(names, values, strict=True)}
+
+    @classmethod
     def mechanism_for(cls, facts: FederationFacts, given: Mapping[str, Any]) -> Choice:
         """Choose the mechanism by `suited_mechanism`."""
         return suited_mechanism(cls, facts, given)
+
+    @classmethod
+    def mechanisms_for(cls, facts: FederationFacts) -> tuple[Mechanism, ...]:
+        """Return the mechanisms that `mechanism_for` chooses among."""
+        return usable_mechanisms(facts)
 
     def law_for(self, facts: FederationFacts) -> Choice:
         """Choose the law of the noise that moves weights less, among those that delta allows."""
@@ -315,10 +347,6 @@ class Releases(Algorithm):
         for site in self.own_sites(facts):
             site.check_noise()
 
-    def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
-        """Return that noise is drawn in floating point, if some is."""
-        return (FLOATS,) if any(isinstance(site.event, L2LaplaceEvent) for site in self.own_sites(facts)) else ()
-
 
 def strength_by_drift(mechanism: Mechanism, noise: Callable[[float], float], part: float = 1.0) -> Choice:
     """Choose lambda for a mechanism whose noise moves weights by ``noise`` of lambda: by a part of its drift."""
@@ -326,6 +354,13 @@ def strength_by_drift(mechanism: Mechanism, noise: Callable[[float], float], par
     if mechanism == "output":
         return choose_for_output(noise, drift)
     return choose_regularization({}, noise(1.0), drift)["regularization"]
+
+
+def usable_mechanisms(facts: FederationFacts) -> tuple[Mechanism, ...]:
+    """Return the mechanisms that `suited_mechanism` chooses among."""
+    if facts.loss.outputs == 1:
+        return ("objective", "output") if np.isfinite(facts.loss.smoothness) else ("output",)
+    return ("output",) if facts.loss.class_weights else ("output", "one_against_rest", "centroids")
 
 
 def suited_mechanism(kind: type[Releases], facts: FederationFacts, given: Mapping[str, Any]) -> Choice:
@@ -336,7 +371,8 @@ def suited_mechanism(kind: type[Releases], facts: FederationFacts, given: Mappin
         return Choice("output", "noise on the minimiser: of such a loss, no proof covers noise inside it")
     if facts.loss.class_weights:
         return Choice("output", "noise on the minimiser: the other mechanisms for several classes take no weights")
-    few, pure = facts.loss.outputs <= _MOST_AGAINST_REST, not facts.delta.any()
+    pure = given.get("law") == "l2_laplace" or not facts.delta.all()
+    few = facts.loss.outputs <= _MOST_AGAINST_REST
     one = kind(**dict(given) | {"mechanism": "output"})
     if "law" not in given:
         one = replace(one, law=cast("Law", one.law_for(facts).value))

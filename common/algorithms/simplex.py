@@ -7,6 +7,7 @@ sizes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
@@ -145,6 +146,10 @@ class SampledSimplex(Algorithm):
         kinds = {(int(n), *facts.of(i).strictest): i for i, n in enumerate(facts.n_examples)}
         draws = max(allowed(self._problem(facts, i), *kind[1:], self.calibration).draws for kind, i in kinds.items())
         return max(min(draws, 2 * facts.n_features), 1)
+
+    def noise_of_model(self, facts: FederationFacts) -> float:
+        """Return how far draws move a party's model: the median over parties of the deviation of its mean of draws."""
+        return float(np.median([self.scale / math.sqrt(site.draws) for site in self.own_sites(facts.everyone)]))
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
         """Return infinity: a record moves chances, not a sum."""

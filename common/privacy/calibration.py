@@ -31,6 +31,12 @@ _FOR_THE_NOISE = 5 / 6
 _MOST = 1e100  # the largest epsilon or deviation: its square is still a number
 
 
+WITHOUT_DELTA = (
+    "Gaussian noise needs one; average, release, simplex and wu_subgradient train without, and algorithm = auto chooses"
+)
+"""What to do where a method has Gaussian noise alone, and no delta may be spent."""
+
+
 def check_epsilon(epsilon: float) -> None:
     """Raise InvalidInputError for an epsilon that is not a positive number."""
     if not (math.isfinite(epsilon) and epsilon > 0):
@@ -54,8 +60,8 @@ def check_epsilon_delta(epsilon: float, delta: float) -> None:
     """Raise InvalidInputError for an epsilon that is not a positive number, or a delta outside (0, 1)."""
     check_epsilon(epsilon)
     if not 0 < delta < 1:
-        without = "; local_average and wu_subgradient need none, as published" if delta == 0 else ""
-        raise InvalidInputError(f"delta must lie strictly between 0 and 1, not {delta}{without}")
+        without = f": {WITHOUT_DELTA}" if delta == 0 else ""
+        raise InvalidInputError(f"delta must lie strictly between 0 and 1, not {delta:g}{without}")
 
 
 def sigma_star(d: int, epsilon: float, delta: float, lipschitz: float = 1.0) -> float:
@@ -89,9 +95,14 @@ def delta_of_sigma(d: int, epsilon: float, sigma: float, lipschitz: float = 1.0)
 
 
 def tilt_sigma(d: int, epsilon_tilde: float, delta: float, lipschitz: float, calibration: SlackCalibration) -> float:
-    """Return the deviation of a tilt: sigma* of Procedure 3, or the tight 2 L / mu(epsilon~, delta), free of d."""
+    """Return the deviation of a tilt: sigma* of Procedure 3, or the tight 2 L / mu(epsilon~, delta), free of d.
+
+    The proof of the tight one (`parley.common.privacy.tilt`) asks for mu^2 <= 4 epsilon~. A larger delta than usual is
+    not used up for it.
+    """
     if calibration == "tight":
-        return gaussian_sigma(epsilon_tilde, delta, 2 * lipschitz)
+        proven = 2 * lipschitz / (2 * math.sqrt(epsilon_tilde))
+        return max(gaussian_sigma(epsilon_tilde, delta, 2 * lipschitz), proven)
     return sigma_star(d, epsilon_tilde, delta, lipschitz)
 
 
@@ -213,12 +224,13 @@ def tilted_mu(mu: float, determinant: float) -> float:
     """Return the mu of the Gaussian release that covers a minimiser with a Gaussian tilt, rounded up; its slack is 0.
 
     One record moves the gradient by ``mu`` deviations of the tilt at most, and the logarithm of a determinant by
-    ``determinant``, D. So delta at every epsilon >= D is at most that of a Gaussian release at epsilon - D, whichever
-    of the two neighbours comes first. Let G be the curve of that release: the least error of the second kind of a test
-    at level alpha, Phi(z(alpha) - mu), z being the normal law's upper quantile; a = Phi(-mu / 2), where its slope is
-    -1; and b = 2 a / (1 + e^D). The minimiser's curve lies, for alpha up to b, above
+    ``determinant``, D. So delta at every epsilon >= D + mu^2 / 4 is at most that of a Gaussian release at epsilon - D,
+    whichever of the two neighbours comes first (`parley.common.privacy.tilt`). Let G be the curve of that release: the
+    least error of the second kind of a test at level alpha, Phi(z(alpha) - mu), z being the normal law's upper
+    quantile; a = Phi(-3 mu / 4), where its slope is -s, s = e^(mu^2 / 4); and b = (Phi(-mu / 4) + s a) / (1 + s e^D).
+    The minimiser's curve lies, for alpha up to b, above
 
-        G(e^D alpha) up to e^D alpha = a, and from there on above its tangent, 2 a - e^D alpha,
+        G(e^D alpha) up to e^D alpha = a, and from there on above its tangent, Phi(-mu / 4) + s (a - e^D alpha),
 
     which meets the diagonal at b, and beyond b above the reflection in the diagonal. A Gaussian's curve of parameter m
     is its own reflection, and lies below G(e^D alpha) where m >= mu + z(alpha) - z(e^D alpha). This grows with alpha,
@@ -226,13 +238,14 @@ def tilted_mu(mu: float, determinant: float) -> float:
     e^D alpha = a, at the tangent's one end. It is convex, so it lies below the tangent if it does so at both ends: at
     the other, (b, b), if m >= 2 z(b).
 
-    >>> round(tilted_mu(0.1, 0.0), 6), round(tilted_mu(0.1, 0.01), 6)
-    (0.1, 0.11205)
+    >>> round(tilted_mu(0.1, 0.0), 3), round(tilted_mu(0.1, 0.01), 3)
+    (0.1, 0.112)
     """
     check_not_negative(mu=mu, determinant=determinant)
-    at_one = float(log_ndtr(-mu / 2))
-    on_curve = mu / 2 - float(ndtri_exp(at_one - determinant))
-    on_diagonal = -2 * float(ndtri_exp(at_one + math.log(2) - float(np.logaddexp(0.0, determinant))))
+    slope, at_end = mu**2 / 4, float(log_ndtr(-3 * mu / 4))
+    on_curve = mu / 4 - float(ndtri_exp(at_end - determinant))
+    height = float(np.logaddexp(log_ndtr(-mu / 4), slope + at_end))
+    on_diagonal = -2 * float(ndtri_exp(height - float(np.logaddexp(0.0, determinant + slope))))
     return max(on_curve, on_diagonal) * (1 + ROUNDING)
 
 

@@ -8,7 +8,7 @@ restart is a replay, and so is an audit. The party's half is a pure function of 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -79,6 +79,19 @@ class Algorithm(ABC):
         defaults stay.
         """
         return {}
+
+    @classmethod
+    def alternatives(
+        cls,
+        facts: FederationFacts,  # noqa: ARG003
+        given: Mapping[str, Any],  # noqa: ARG003
+    ) -> Iterator[Mapping[str, Choice]]:
+        """Yield choices that may take the place of those of `choose` where an account does not pay for these.
+
+        Each is of some parameters that are not ``given``, by name; `choose` chooses the others. The most accurate come
+        first, as far as public facts tell. By default there are none.
+        """
+        return iter(())
 
     @classmethod
     def for_owner(cls, name: str, given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
@@ -159,6 +172,18 @@ class Algorithm(ABC):
     def check_noise(self, facts: OwnFacts) -> None:
         """Raise InvalidInputError, before a party approves a run, if its noise does not fit its integers."""
         return
+
+    def noise_of_model(self, facts: FederationFacts) -> float | None:
+        """Return about how far noise moves what is learnt, in a unit of this algorithm, to compare budgets.
+
+        None if no one figure says it.
+        """
+        return None
+
+    @property
+    def by_delta(self) -> Mapping[str, Any]:
+        """The parameters, beside a law, that a run takes to spend a delta on less noise; often none."""
+        return {}
 
     def claims(self, facts: OwnFacts) -> tuple[Guarantee, ...]:
         """Return guarantees of the paper beyond the composed transcript, by one party's facts; often none."""

@@ -95,7 +95,7 @@ def _later(evaluation: RunSpec) -> str:
     """Say at what epsilon an evaluation that is not of use would be."""
     if (epsilon := useful_epsilon(evaluation)) is None:
         return f"ask for it later, with more rows: even an epsilon of {MOST_USUAL_EPSILON:g} is too little"
-    command = evaluate_command_line("RUN", epsilon)
+    command = evaluate_command_line("RUN", epsilon, spends_none=not any(m.budget.delta for m in evaluation.parties))
     return f"ask for it later, at a larger one ({command})"
 
 
@@ -108,9 +108,13 @@ def useful_epsilon(evaluation: RunSpec) -> float | None:
     return None
 
 
-def evaluate_command_line(run: str, epsilon: float) -> str:
-    """Return the command that evaluates a run's model at an epsilon, as people type it."""
-    return f"parley-learner evaluate {run} --epsilon {epsilon:g} --delta {_USUAL_DELTA}"
+def evaluate_command_line(run: str, epsilon: float, *, spends_none: bool = False) -> str:
+    """Return the command that evaluates a run's model at an epsilon, as people type it.
+
+    Its noise needs no delta, and states none after a run that ``spends_none``, whose owners may allow none.
+    """
+    delta = "0" if spends_none else _USUAL_DELTA
+    return f"parley-learner evaluate {run} --epsilon {epsilon:g} --delta {delta}"
 
 
 def _refusal(evaluation: RunSpec, rules: Mapping[str, OwnerRules]) -> str | None:

@@ -7,14 +7,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, JsonValue, field_serializer, field_validator, model_validator
 
-from parley.common.algorithms import MOST_ROUNDS, build_algorithm, settle
+from parley.common.algorithms import MOST_ROUNDS, build_algorithm, settlements
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.class_weights import ClassWeights, resolved_weights
 from parley.common.data.columns import Label
@@ -275,9 +275,16 @@ class RunSpec(RunOutline):
 
         Raises InvalidInputError for parameters that are wrong, or that nothing chooses.
         """
-        _, choices = settle(self.algorithm, self.parameters, self.facts(), most_rounds)
-        chosen = self.parameters | {name: choice.value for name, choice in choices.items()}
-        return self.model_copy(update={"parameters": chosen}), choices
+        return next(self.candidates(most_rounds))
+
+    def candidates(self, most_rounds: int = MOST_ROUNDS) -> Iterator[tuple[Self, dict[str, Choice]]]:
+        """Yield what `settled` returns, and then the run with other choices, the most accurate first.
+
+        The first raises what `settled` does.
+        """
+        for _, choices in settlements(self.algorithm, self.parameters, self.facts(), most_rounds):
+            chosen = self.parameters | {name: choice.value for name, choice in choices.items()}
+            yield self.model_copy(update={"parameters": chosen}), choices
 
     def questions(self) -> tuple[Question, ...]:
         """Return what each round asks, (rounds,).

@@ -51,7 +51,7 @@ from parley.learner.api.schemas import ListedRun, OpenedRound, PageLimit, PageSt
 from parley.learner.api.service import Connect, LearnerService
 from parley.learner.execution.event_stream import EventStream, watch, watch_all
 from parley.learner.forecasting.report import Keeping, foresee_owners
-from parley.learner.forecasting.selection import settled
+from parley.learner.forecasting.selection import candidates
 from parley.learner.forecasting.views import ForecastView
 from parley.learner.models.card import CARD_SOURCES, card_page, model_card
 from parley.learner.models.exported import check_portable, onnx_bytes, skops_bytes
@@ -161,7 +161,7 @@ def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
             draft = await asyncio.to_thread(order.draft, learner.studies, order.owners, learner.rows)
             evaluation = order.evaluation(draft)
             order.threshold_rule(draft, evaluation)  # raises as it would for a run
-            settle = partial(settled, any_algorithm=order.any_algorithm)
+            settle = partial(candidates, any_algorithm=order.any_algorithm)
             keep = Keeping(evaluation, order.may_evaluate, order.has_rule)
             foreseen = await foresee_owners(draft, order.owners, order.seconds, settle=settle, keeping=keep)
         else:
@@ -451,7 +451,8 @@ def _add_thresholds(app: FastAPI, learner: LearnerService) -> None:
         evaluation = document["evaluation"]
         if rule.estimated and evaluation is None and not learner.store.will_be_evaluated(run):
             useful = useful_epsilon(_evaluation_draft(trained, 0.1, 0.0))
-            command = evaluate_command_line(run, useful or MOST_USUAL_EPSILON)
+            pure = not any(member.budget.delta for member in trained.spec.parties)
+            command = evaluate_command_line(run, useful or MOST_USUAL_EPSILON, spends_none=pure)
             raise ConflictError(
                 f"the threshold {rule} is chosen by an evaluation, and run {run} has none: evaluate it first, by "
                 f"`{command} --threshold {rule}`, or take a public rule, such as probability=.1"

@@ -31,7 +31,7 @@ from parley.learner.execution.round_report import read_public_data
 from parley.learner.execution.witnesses import Witnesses
 from parley.learner.forecasting.holders import ANSWER_SECONDS, Heard, hear, remembered
 from parley.learner.forecasting.report import Foresight, Keeping
-from parley.learner.forecasting.selection import settled
+from parley.learner.forecasting.selection import candidates, settled_among
 from parley.learner.runs.run import Run, decoding_row
 from parley.learner.runs.states import ENDS
 from parley.learner.secure_sum.coordinator import SecureSumCoordinator
@@ -96,7 +96,7 @@ class LearnerService:
             peers = ChainMap[str, Peer](roster, sums.holders)  # type: ignore[arg-type]
             witnesses = Witnesses(peers, store.copied())
             rows = PublicRowStore(settings.state / "public")
-            engine = Engine(store, roster, settings, public, rows, sums, witnesses, settled)
+            engine = Engine(store, roster, settings, public, rows, sums, witnesses, settled_among)
             purge = Purge(store, rows, settings.retention, engine.is_carrying)
             stored = RosterStore(settings.state / "roster")
             studies.guard(lambda read: check_agreed(read, list(stored.members.values())))
@@ -138,7 +138,7 @@ class LearnerService:
 
     def foresight(self, any_algorithm: bool = False) -> Foresight:  # noqa: FBT001, FBT002 -- as a request says
         """Return what forecasts and reviews are made with, for runs that leave their algorithm open or not."""
-        settle = partial(settled, any_algorithm=any_algorithm)
+        settle = partial(candidates, any_algorithm=any_algorithm)
         return Foresight(self.roster, self.store, self.sums, self._moment, settle)
 
     @property

@@ -50,6 +50,7 @@ def outlook(client: LearnerClient, body: Mapping[str, Any], *, explain: bool) ->
     yield from _asked(answer)
     yield from (f"warning: {line}" for line in (*_unused(answer), *_away(answer), *answer["key_holders"]))
     yield f"{so_many(answer['rounds'], 'round')}{_time(answer['run_time'])}"
+    yield from _to_come(answer)
     if answer["evaluation"]:
         yield answer["evaluation"]
     yield from costly(answer)
@@ -82,6 +83,18 @@ def _asked(answer: Mapping[str, Any]) -> Iterator[str]:
     if others := answer["without"]:
         names = [owner["name"] for owner in answer["owners"]]
         yield f"asks {_some(names)}; {_some(others)} {'holds' if len(others) == 1 else 'hold'} other studies"
+
+
+def _to_come(answer: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how many more such runs the budgets hold, what they do not pay for, and what a delta would buy."""
+    if instead := answer.get("instead"):
+        yield instead
+    if (more := answer.get("more_runs")) is not None:
+        least = [owner["name"] for owner in answer["owners"] if owner["more_runs"] == more]
+        at = "" if len(least) == len(answer["owners"]) else f" at {_some(least)}"
+        yield f"{more:,} more like this would fit afterwards{at}, as far as your own runs go: others may spend too"
+    if buys := answer.get("delta_buys"):
+        yield buys
 
 
 def _unused(answer: Mapping[str, Any]) -> Iterator[str]:
@@ -244,6 +257,7 @@ def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from (("warning", line) for line in answer["key_holders"])
     if answer["evaluation"]:
         yield "evaluation", answer["evaluation"]
+    yield from (("runs to come", line) for line in _to_come(answer))
     if (outcome := answer["outcome"]) is None:
         yield "no forecast", answer["no_forecast"]
     else:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from sklearn.utils import check_random_state
 
-from parley.common.algorithms import AUTO, settle
+from parley.common.algorithms import AUTO, settlements
 from parley.common.data.columns import Feature
 from parley.common.data.shard import Shard
 from parley.common.data.study import Study
+from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import build_loss
 from parley.common.learning.model import Model
 from parley.common.privacy.account import Cost, Price
@@ -67,10 +68,12 @@ class ArrayRun:
         owners: int,
         epsilon: float,
         delta: float,
+        budget: Payer | None = None,
     ) -> Self:
         """Return the run of the algorithm ``name``; the parameters that ``parameters`` leaves out are chosen.
 
-        Raises InvalidInputError for parameters that the algorithm cannot take.
+        They are chosen among what the ``budget`` pays for, if it pays for any. Raises InvalidInputError for parameters
+        that the algorithm cannot take.
         """
         facts = FederationFacts.uniform(
             np.array(shard_sizes(n_examples, owners)),
@@ -82,9 +85,20 @@ class ArrayRun:
             study=study,
             secure_sum=owners > 1,
         )
-        algorithm, choices = settle(name, parameters, facts)
-        algorithm.check_noise(facts.of(0))
-        return cls(name, facts, algorithm, choices)
+        runs = (cls(name, facts, *settled) for settled in settlements(name, parameters, facts))
+        preferred = next(runs)
+        run = preferred
+        if budget is not None and not preferred.fits(budget):
+            run = next((other for other in runs if other.fits(budget)), preferred)
+        run.algorithm.check_noise(facts.of(0))
+        return run
+
+    def fits(self, budget: Payer) -> bool:
+        """Return whether a budget pays for the run."""
+        try:
+            return budget.account.fits(self.fit().price.total)
+        except InvalidInputError:  # it cannot be run
+            return False
 
     def promise(self, *assumptions: str) -> Guarantee:
         """Return the guarantee for each record, under the ``assumptions`` and those of every fit on arrays."""

@@ -250,13 +250,24 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         if self.calibration != "tight":
             parameters["calibration"] = self.calibration
         descends = self.delta > 0 and "calibration" not in parameters
+        if self.mechanism == "descent" and self.delta == 0:
+            raise EstimatorError(
+                "mechanism = descent adds Gaussian noise, which needs a delta above 0; mechanism = auto does not"
+            )
         name = "dp_gd" if self.mechanism == "descent" or (self.mechanism == AUTO and descends) else "release"
         if name == "release":
             parameters["mechanism"] = self.mechanism
             if self.owners > 1:
                 raise EstimatorError("several owners train together by mechanism = descent alone, and a delta above 0")
         return ArrayRun.settled(
-            study, n_examples, name, parameters, owners=self.owners, epsilon=self.epsilon, delta=self.delta
+            study,
+            n_examples,
+            name,
+            parameters,
+            owners=self.owners,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            budget=self.budget,
         )
 
     def _read(self) -> tuple[str, ...]:

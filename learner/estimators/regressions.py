@@ -135,6 +135,8 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
     def _fit(self, X: FloatArray, y: FloatArray) -> Self:
         check_kinds(self)
         check_budget(self.epsilon, self.delta)
+        if self.delta == 0:
+            raise EstimatorError("a linear regression adds Gaussian noise, which needs a delta above 0, such as 1e-6")
         study = self._study(X.shape[1])
         parameters = {} if self.regularization == AUTO else {"regularization": float(self.regularization)}
         run = ArrayRun.settled(

@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import structlog
 
+from parley.common.client.affordable import Candidate
 from parley.common.client.approval import Recruited, propose, recruit, views_of
 from parley.common.client.federation import HttpFederation, RoundReport
 from parley.common.client.party import PartyClient
@@ -60,7 +61,7 @@ from parley.common.protocol.messages import Query, Question, Reply
 from parley.common.protocol.receipts import Receipt
 from parley.common.runs.evaluation import weights_of
 from parley.common.runs.model_document import certify, model_document
-from parley.common.runs.self_evaluation import keep_for_evaluation
+from parley.common.runs.self_evaluation import SelfEvaluation, keep_for_evaluation
 from parley.common.runs.specification import RunSpec
 from parley.common.service import logs, problems
 from parley.common.service.fair_use import CallerTurns, Turn
@@ -212,12 +213,20 @@ _RESTORED = (
 
 
 class Settle(Protocol):
-    """Chooses what a run leaves open: the type of `parley.learner.forecasting.selection.settled`."""
+    """Chooses what a run leaves open: the type of `parley.learner.forecasting.selection.settled_among`."""
 
-    def __call__(
-        self, spec: RunSpec, facts: Mapping[str, StudyFacts], most_rounds: int, *, any_algorithm: bool
-    ) -> tuple[RunSpec, dict[str, str]]:
-        """Return the specification with all parameters chosen, and the reason for each choice by parameter."""
+    async def __call__(  # noqa: PLR0913, PLR0917 -- a run, and what is known of its parties
+        self,
+        run: RunSpec,
+        evaluation: RunSpec | None,
+        facts: Mapping[str, StudyFacts],
+        payers: Sequence[PartyClient],
+        most_rounds: int,
+        seconds: float,
+        *,
+        any_algorithm: bool,
+    ) -> Candidate:
+        """Return the run with all chosen that it leaves open, among what the accounts of its ``payers`` pay for."""
 
 
 class Engine:
@@ -391,7 +400,7 @@ class Engine:
             open_ended = run.terms.any_algorithm or "n_rounds" in (await asyncio.to_thread(recruited.spec.settled))[1]
             members = self._parties(recruited.spec)
             time = await round_time(recruited.spec, members, self._store, seconds) if open_ended else UNKNOWN
-            await asyncio.to_thread(self._settle, run, recruited, time)
+            await self._settle(run, recruited, time, () if cohort else members)
             return  # to come back with the settled run
         await asyncio.to_thread(plan.check, run.spec)
         await self._ask_witnesses(run)
@@ -422,12 +431,30 @@ class Engine:
         _ = stored.spec.study.digest  # parses the specification here
         return stored
 
-    def _settle(self, run: Run, recruited: Recruited, time: RoundTime) -> None:
-        """Choose what the run leaves open, and plan it. Call it in a thread."""
-        most_rounds, asked = time.rounds_in(run.terms.seconds), self._store.evaluation(run.id)
-        kept = keep_for_evaluation(recruited.spec, recruited.facts, asked, if_useful=run.terms.may_evaluate)
-        spec, reasons = self._settled(kept.run, recruited.facts, most_rounds, any_algorithm=run.terms.any_algorithm)
-        self._store.settle(run, spec, Plan.of(spec, views_of(recruited.facts)), reasons, recruited.absent, kept=kept)
+    async def _settle(self, run: Run, recruited: Recruited, time: RoundTime, payers: Sequence[PartyClient]) -> None:
+        """Choose what the run leaves open, among what the accounts of the ``payers`` pay for, and plan it."""
+
+        def keep() -> tuple[SelfEvaluation, RunSpec | None]:
+            asked = self._store.evaluation(run.id)
+            kept = keep_for_evaluation(recruited.spec, recruited.facts, asked, if_useful=run.terms.may_evaluate)
+            return kept, kept.evaluation or asked
+
+        kept, evaluation = await asyncio.to_thread(keep)
+        chosen = await self._settled(
+            kept.run,
+            evaluation,
+            recruited.facts,
+            payers,
+            time.rounds_in(run.terms.seconds),
+            self._settings.deadline_seconds,
+            any_algorithm=run.terms.any_algorithm,
+        )
+
+        def plan() -> None:
+            plan = Plan.of(chosen.spec, views_of(recruited.facts))
+            self._store.settle(run, chosen.spec, plan, chosen.reasons, recruited.absent, kept=kept)
+
+        await asyncio.to_thread(plan)
 
     async def _train(self, turn: Turn, run: Run) -> None:
         """Drive the program to its model; each round is a slice of its user's turn."""

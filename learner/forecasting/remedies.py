@@ -6,8 +6,9 @@ Each is tried before it is offered: by the rules that owners state, and by their
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from parley.common.algorithms import REGISTRY
@@ -22,7 +23,7 @@ from parley.common.wire.party_api import StudyFacts
 Refusals = Mapping[str, Mapping[str, str]]
 """Why parties would refuse a run, by party and by the owner's rule."""
 Reviewed = tuple[Mapping[str, Cost | BudgetExhaustedError], Refusals]
-"""What a run would be charged to each party, and what parties object to, by party and rule."""
+"""What a run, with all chosen, would be charged to each party, and what parties object to, by party and rule."""
 _MOST_PARTIES = 10
 _DIGITS = 3  # of an epsilon that is offered
 _BUDGET_RULES = frozenset({"max_epsilon_per_run", "max_delta_per_run", BudgetExhaustedError.kind})
@@ -32,17 +33,19 @@ _PARTS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
 
 @dataclass(frozen=True, slots=True)
 class RefusedRun:
-    """A settled run that parties would refuse, and what is known of these parties, by name.
+    """A run that parties would refuse, with what it leaves open, and what is known of these parties, by name.
 
-    ``refusals`` say why; ``facts`` are the rules that they state, and ``accounts`` those of the parties that tell.
-    ``review`` reviews another run among the same parties.
+    ``refusals`` say why; ``facts`` are the rules that they state, and ``accounts`` those of the parties that tell, but
+    where others have spent too much. ``review`` reviews another run among the same parties, in each way to choose what
+    it leaves open. ``roomy`` is the run at a smaller epsilon that the others leave room for.
     """
 
     spec: RunSpec
     refusals: Refusals
     facts: Mapping[str, StudyFacts]
     accounts: Mapping[str, Account]
-    review: Callable[[RunSpec], Reviewed]
+    review: Callable[[RunSpec], Iterable[Reviewed]]
+    roomy: RunSpec | None = None
 
     def error(self) -> ForeseenRefusalError:
         """Return the error that says who would refuse the run, why, and what helps."""
@@ -65,6 +68,8 @@ class RefusedRun:
         spec = self.spec
         rules = {rule for reasons in self.refusals.values() for rule in reasons}
         helps = [*self._other_terms()]
+        if not helps and "max_delta_per_run" in rules:
+            helps += self._pure_algorithms()
         if "algorithms" in rules:
             helps += _other_algorithm(spec, self.facts)
         if any(rule.startswith(f"{EVALUATE}.") for rule in rules):
@@ -81,32 +86,55 @@ class RefusedRun:
         for name, reasons in self.refusals.items():
             for rule in reasons:
                 changed = changed and _met(rule, changed, self.facts[name], self.accounts.get(name))
+        if changed is None and self.roomy and self._meets(self.roomy, set(self.refusals), self.accounts):
+            changed = self.roomy
         if changed is None:
             return
-        if changed.secure_sum == self.spec.secure_sum and not self._meets(changed, set(self.refusals), self.accounts):
+        if changed.secure_sum != self.spec.secure_sum:  # whose keys parties pin is not known yet
+            changed = changed if self._can_be(changed) else None
+        elif not self._meets(changed, set(self.refusals), self.accounts):
             changed = self._smaller(changed)
         if changed is not None:
             yield " ".join(_options(self.spec, changed))
+
+    def _pure_algorithms(self) -> Iterator[str]:
+        """Yield the options that name algorithms that owners would not refuse without a delta, if there are such."""
+        pure = _at_most(self.spec, math.inf, 0.0)
+        if pure is None or not REGISTRY[self.spec.algorithm].trains:
+            return
+        names = set(self.refusals)
+        fit = (
+            name
+            for name in _allowed_algorithms(self.spec, self.facts)
+            if self._meets(pure.model_copy(update={"algorithm": name, "parameters": {}}), names, self.accounts)
+        )
+        if named := [*islice(fit, 2)]:
+            yield f"--delta 0 --algorithm {' or '.join(named)}"
 
     def _smaller(self, spec: RunSpec) -> RunSpec | None:
         """Return the run at the largest of a few parts of its epsilon that meets all rules; None if none does."""
         if _BUDGET_RULES.isdisjoint(rule for reasons in self.refusals.values() for rule in reasons):
             return None
-        parts = (_at_most(spec, _rounded(spec.parties[0].budget.epsilon * part), math.inf) for part in _PARTS)
         refused = set(self.refusals)
-        return next((run for run in parts if run is not None and self._meets(run, refused, self.accounts)), None)
+        return next((run for run in smaller_runs(spec) if self._meets(run, refused, self.accounts)), None)
+
+    def _can_be(self, spec: RunSpec) -> bool:
+        """Say whether there is such a run."""
+        try:
+            return any(True for _ in self.review(spec))
+        except InvalidInputError:
+            return False
 
     def _meets(self, spec: RunSpec, names: set[str], accounts: Mapping[str, Account]) -> bool:
         """Say whether these parties would not refuse a run, as far as their ``accounts`` tell."""
         try:
-            charges, objected = self.review(spec)
+            return any(
+                all(isinstance(c := charges[name], Cost) and accounts[name].fits(c) for name in names & accounts.keys())
+                and not any(objected.get(name) for name in names)
+                for charges, objected in self.review(spec)
+            )
         except InvalidInputError:
             return False
-        fits = all(
-            isinstance(charge := charges[name], Cost) and accounts[name].fits(charge)
-            for name in names & accounts.keys()
-        )
-        return fits and not any(objected.get(name) for name in names)
 
     def _may_run(self, rest: tuple[str, ...]) -> bool:
         """Say whether the rest of the parties would not refuse the run among themselves."""
@@ -142,14 +170,20 @@ def _met(rule: str, spec: RunSpec, stated: StudyFacts, account: Account | None) 
     return spec.model_copy(update=update) if update else None
 
 
+def smaller_runs(spec: RunSpec) -> Iterator[RunSpec]:
+    """Yield a run at a few parts of its epsilon, the largest first; none if its parties have unlike budgets."""
+    parts = (_at_most(spec, _rounded(spec.parties[0].budget.epsilon * part), math.inf) for part in _PARTS)
+    return (run for run in parts if run is not None)
+
+
 def _at_most(spec: RunSpec, epsilon: float, delta: float) -> RunSpec | None:
     """Return the run at a budget within these limits; None if there is none, or its parties have unlike budgets."""
     budgets = {member.budget for member in spec.parties}
     budget = budgets.pop()
     epsilon, delta = min(budget.epsilon, epsilon), min(budget.delta, delta)
-    if budgets or epsilon < LEAST_EPSILON or (delta <= 0) != (budget.delta <= 0):
+    if budgets or epsilon < LEAST_EPSILON:
         return None
-    lower = budget.model_copy(update={"epsilon": epsilon, "delta": delta})
+    lower = budget.model_copy(update={"epsilon": epsilon, "delta": max(delta, 0.0)})
     return spec.with_budgets(dict.fromkeys(spec.names, lower))
 
 
@@ -176,13 +210,14 @@ def _options(before: RunSpec, after: RunSpec) -> Iterator[str]:
 
 def _other_algorithm(spec: RunSpec, facts: Mapping[str, StudyFacts]) -> Iterator[str]:
     """Yield the option that names algorithms that all owners allow, if some train on the study's rows."""
-    named = [
-        name
-        for name, kind in REGISTRY.items()
-        if kind.trains
-        and not kind.curator
-        and kind.takes(spec.study.norm, sparse=spec.study.sparse is not None)
-        and all(name in stated.algorithms for stated in facts.values())
-    ]
+    named = [*islice(_allowed_algorithms(spec, facts), 2)]
     if named and REGISTRY[spec.algorithm].trains:
-        yield f"--algorithm {' or '.join(named[:2])}"
+        yield f"--algorithm {' or '.join(named)}"
+
+
+def _allowed_algorithms(spec: RunSpec, facts: Mapping[str, StudyFacts]) -> Iterator[str]:
+    """Yield the algorithms that all owners allow, and that train on the study's rows."""
+    for name, kind in REGISTRY.items():
+        suits = kind.trains and not kind.curator and kind.takes(spec.study.norm, sparse=spec.study.sparse is not None)
+        if suits and all(name in stated.algorithms for stated in facts.values()):
+            yield name

@@ -13,38 +13,38 @@ refuses a run that is submitted, for what the parties that answer would refuse.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from itertools import chain, repeat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from itertools import chain, islice, repeat
+from typing import Any
 
 import numpy as np
 
-from parley.common.client.approval import enlist, views_of
+from parley.common.algorithms import fixed_parameters
+from parley.common.client.affordable import AskRoom, Candidate, Charge, affordable, ask_budgets, ask_nobody, ask_room
+from parley.common.client.approval import enlist
 from parley.common.client.party import PartyClient
-from parley.common.client.peer import ask_all
-from parley.common.errors import BudgetExhaustedError, ParleyError
+from parley.common.errors import BudgetExhaustedError, InvalidInputError, ParleyError
 from parley.common.forecast.forecast import Forecast, NoForecast, forecast
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Cost, exhausted
-from parley.common.privacy.guarantee import View
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts
 from parley.common.runs.consent import Objection, OwnerRules, ReviewedRun, dear
 from parley.common.runs.evaluation import EVALUATE
-from parley.common.runs.pricing import costs_of, highest_charge, limit_of
+from parley.common.runs.pricing import costs_of, limit_of
 from parley.common.runs.self_evaluation import SelfEvaluation, keep_for_evaluation
 from parley.common.runs.specification import Budget, Cohort, Member, RunSpec
 from parley.common.service.settings import Limits
 from parley.common.wire.party_api import BudgetReport, StudyFacts
 from parley.learner.forecasting.holders import Heard
-from parley.learner.forecasting.remedies import RefusedRun
+from parley.learner.forecasting.pure_runs import RunPayers, bought_by_delta, runs_left
+from parley.learner.forecasting.remedies import RefusedRun, Reviewed, smaller_runs
+from parley.learner.forecasting.selection import candidates, charged, charged_later, follower_of
 from parley.learner.forecasting.views import CostsView, ForecastView, IntervalView, OutcomeView, OwnerView, RunTime
 from parley.learner.secure_sum.coordinator import ForeseenSum, SecureSumCoordinator
 from parley.learner.storage.run_store import RunStore
 from parley.learner.storage.timing import UNKNOWN, RoundTime, round_time
-
-Charge = Cost | BudgetExhaustedError
-"""What a run would be charged to a party at most, or why no budget allows it."""
 
 
 def objections(
@@ -74,8 +74,8 @@ def _of_charge(run: ReviewedRun, rules: OwnerRules, charge: Charge) -> Iterable[
     return [(charge.kind, charge.detail)]
 
 
-Choosing = Callable[[RunSpec, Mapping[str, StudyFacts] | None, int], tuple[RunSpec, dict[str, str]]]
-"""Chooses what a run leaves open, within so many rounds, and gives the reasons; `settled` is one."""
+Choosing = Callable[[RunSpec, Mapping[str, StudyFacts] | None, int], Iterator[Candidate]]
+"""Yields the ways to choose what a run leaves open, within so many rounds; `candidates` is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +97,6 @@ class Keeping:
 _NOTHING = Keeping()
 
 
-AskRoom = Callable[[Mapping[str, Charge]], Awaitable[Mapping[str, bool]]]
-"""Asks the parties whether their charges, by name, fit what all runs have left; their answers are by name."""
-
-
-async def _ask_nobody(_charges: Mapping[str, Charge]) -> dict[str, bool]:
-    """Return no answer: an `AskRoom` without parties."""
-    return {}
-
-
 @dataclass(frozen=True, slots=True)
 class PartyAnswers:
     """The parties' answers by name, with ``facts`` None if no party is asked; ``foreseen`` is the run's secure sum.
@@ -119,14 +110,22 @@ class PartyAnswers:
     foreseen: ForeseenSum | None = None
     away: Mapping[str, ParleyError] = field(default_factory=dict)
 
+    @property
+    def accounts(self) -> dict[str, Account]:
+        """The accounts of the parties that tell, as this learner's own runs have left them."""
+        return {name: report.account for name, report in self.budgets.items()}
+
 
 @dataclass(frozen=True, slots=True)
 class Review:
     """A run with all chosen that was left open, and ``chosen`` says why; the rest is by party's name.
 
     ``charges`` are for the evaluation too that follows the run, if there is one, and ``room`` says whether they fit
-    what all runs have left. ``objections`` are by the owner's rule. ``evaluation`` is the draft of that evaluation, and
-    ``words`` say what evaluates the model, or why nothing does. ``has_threshold`` is as in `Keeping`.
+    what all runs have left. ``objections`` are by the owner's rule. ``draft`` is the run with what is left open but its
+    algorithm, in at most ``most_rounds`` rounds. ``evaluation`` is the draft of the evaluation, ``later`` what it will
+    be charged, and ``words`` say what evaluates the model, or why nothing does. ``has_threshold`` is as in `Keeping`.
+    ``roomy`` is the draft at a smaller epsilon that everybody's runs leave room for, where they leave none for the run.
+    ``instead`` is as in `Candidate`.
     """
 
     spec: RunSpec
@@ -135,28 +134,28 @@ class Review:
     objections: Mapping[str, dict[str, str]]
     room: Mapping[str, bool]
     answers: PartyAnswers
+    draft: RunSpec
+    most_rounds: int
+    later: Mapping[str, Charge] = field(default_factory=dict)
     evaluation: RunSpec | None = None
     words: str | None = None
     has_threshold: bool = False
+    roomy: RunSpec | None = None
+    instead: str | None = None
 
     @property
     def whole(self) -> RunSpec:
-        """The run at the budgets that were asked for, a part of them for its evaluation."""
+        """The draft at the budgets that were asked for, a part of them for its evaluation."""
         if self.evaluation is None:
-            return self.spec
+            return self.draft
         kept = {member.name: member.budget for member in self.evaluation.parties}
 
         def both(own: Budget, part: Budget) -> Budget:
             return own.model_copy(update={"epsilon": own.epsilon + part.epsilon, "delta": own.delta + part.delta})
 
-        return self.spec.with_budgets(
-            {member.name: both(member.budget, kept[member.name]) for member in self.spec.parties}
+        return self.draft.with_budgets(
+            {member.name: both(member.budget, kept[member.name]) for member in self.draft.parties}
         )
-
-    @property
-    def accounts(self) -> dict[str, Account]:
-        """The accounts of the parties that tell, as this learner's own runs have left them."""
-        return {name: report.account for name, report in self.answers.budgets.items()}
 
     def account(self, name: str) -> Account | None:
         """Return a party's account as this learner's own runs have left it; None if it does not tell."""
@@ -166,11 +165,29 @@ class Review:
         """Return the run with why parties would refuse it; None if none would."""
         if not (refusals := self.refusals()):
             return None
-        return RefusedRun(self.whole, refusals, self.answers.facts or {}, self.accounts, self.reviewed_again)
+        accounts = {name: account for name, account in self.answers.accounts.items() if name not in self.crowded()}
+        return RefusedRun(
+            self.whole, refusals, self.answers.facts or {}, accounts, self.reviewed_again, roomy=self.roomy
+        )
 
-    def reviewed_again(self, spec: RunSpec) -> tuple[dict[str, Charge], dict[str, dict[str, str]]]:
-        """Return the charges and objections of a run on other terms, by the same answers."""
-        return _charged(spec, self.answers)
+    def reviewed_again(self, draft: RunSpec) -> Iterator[Reviewed]:
+        """Yield the charges and objections of a run on other terms, by the same answers, for each way to choose."""
+        for way in self.ways(draft):
+            charges = charged(way.spec, self.answers.facts)
+            yield charges, _objected(way.spec, charges, self.answers)
+
+    def ways(self, draft: RunSpec) -> Iterator[Candidate]:
+        """Yield the ways to choose what a run on other terms leaves open, the most accurate first."""
+        return candidates(draft, self.answers.facts, self.most_rounds, any_algorithm=False)
+
+    def crowded(self) -> set[str]:
+        """Return the parties whose accounts would pay for the run if others had not spent or reserved too much."""
+        accounts, costs = self.answers.accounts, self.charges
+        return {
+            name
+            for name, fits in self.room.items()
+            if not fits and name in accounts and isinstance(cost := costs[name], Cost) and accounts[name].fits(cost)
+        }
 
     def lacking(self, name: str) -> str | None:
         """Return why the charge does not fit what a party has left; None if it does, or the party does not say."""
@@ -238,7 +255,7 @@ class Foresight:
         answers = await self._ask(recruited.spec, recruited.facts, heard)
         members = [self.roster[name] for name in recruited.spec.names if name not in answers.away]
         time = await round_time(recruited.spec, members, self.store, self.deadline)
-        reviewed = await self._reviewed(recruited.spec, answers, time, seconds, keeping)
+        reviewed = await self._reviewed(recruited.spec, answers, time, seconds, keeping, cohort=cohort)
         return await _foresee(reviewed, time)
 
     async def check(  # noqa: PLR0913 -- as above
@@ -266,7 +283,7 @@ class Foresight:
         time = UNKNOWN
         if any_algorithm or "n_rounds" in (await asyncio.to_thread(spec.settled))[1]:
             time = await round_time(spec, members, self.store, self.deadline)
-        reviewed = await self._reviewed(spec, answers, time, seconds, keeping, budgets=cohort is None)
+        reviewed = await self._reviewed(spec, answers, time, seconds, keeping, cohort=cohort, budgets=cohort is None)
         refused = reviewed.refused()
         if refused and (cohort is None or len(draft.names) - len(refused.refusals) < cohort.least):
             raise await asyncio.to_thread(refused.error)
@@ -278,15 +295,12 @@ class Foresight:
         away = {name: heard.silent[name] for name in spec.names if name in heard.silent}
         members = [self.roster[name] for name in spec.names if name in facts and name not in away]
         study = spec.study.digest
-        payers = members if budgets else []
-        asked = ask_all(payers, lambda party: party.budget(study), self.deadline, once=True)
+        asked = ask_budgets(members if budgets else [], study, self.deadline)
         if spec.secure_sum == "none":
             reports, foreseen = await asked, None
         else:
             reports, foreseen = await asyncio.gather(asked, self.sums.foresee(members, self.deadline))
-        answered = zip(payers, reports, strict=True)
-        told = {payer.name: report for payer, report in answered if isinstance(report, BudgetReport)}
-        return PartyAnswers(facts, told, foreseen, away)
+        return PartyAnswers(facts, reports, foreseen, away)
 
     async def _reviewed(  # noqa: PLR0913 -- a run, and all that is known of it
         self,
@@ -296,13 +310,21 @@ class Foresight:
         seconds: float,
         keeping: Keeping,
         *,
+        cohort: Cohort | None,
         budgets: bool = True,
     ) -> Review:
-        """Review a run, whose parties are asked whether its charge fits, unless their ``budgets`` do not count."""
+        """Review a run, whose parties are asked whether its charge fits, unless their ``budgets`` do not count.
+
+        Of a ``cohort`` those that would refuse take no part, so their accounts change nothing that is chosen.
+        """
         payers = (answers.facts or {}) if budgets else ()
         members = [self.roster[name] for name in payers if name not in answers.away]
-        ask_room = partial(_ask_room, members, spec.study.digest, self.deadline)
-        return await _review(spec, answers, time, seconds, settle=self.settle, ask_room=ask_room, keeping=keeping)
+        ask = partial(ask_room, members, spec.study.digest, self.deadline)
+
+        def settle(*terms: Any) -> Iterator[Candidate]:  # noqa: ANN401 -- those of `Choosing`
+            return islice(self.settle(*terms), 1 if cohort else None)
+
+        return await _review(spec, answers, time, seconds, settle=settle, ask=ask, keeping=keeping)
 
 
 def _sized(draft: RunSpec, facts: Mapping[str, StudyFacts]) -> RunSpec:
@@ -315,16 +337,6 @@ def _sized(draft: RunSpec, facts: Mapping[str, StudyFacts]) -> RunSpec:
     return draft.with_sizes({name: sizes.get(name, max(sizes.values())) for name in draft.names})
 
 
-async def _ask_room(
-    members: Sequence[PartyClient], study: str, deadline: float, charges: Mapping[str, Charge]
-) -> dict[str, bool]:
-    """Ask as an `AskRoom` does; without the parties that do not say."""
-    costs = {name: charge for name, charge in charges.items() if isinstance(charge, Cost)}
-    charged = [party for party in members if party.name in costs]
-    answers = await ask_all(charged, lambda party: party.room(study, costs[party.name]), deadline, once=True)
-    return {party.name: fits for party, fits in zip(charged, answers, strict=True) if isinstance(fits, bool)}
-
-
 async def _review(  # noqa: PLR0913 -- the run, what is known of its parties, and what decides
     draft: RunSpec,
     answers: PartyAnswers,
@@ -333,54 +345,78 @@ async def _review(  # noqa: PLR0913 -- the run, what is known of its parties, an
     *,
     settle: Choosing,
     keeping: Keeping = _NOTHING,
-    ask_room: AskRoom = _ask_nobody,
+    ask: AskRoom = ask_nobody,
 ) -> Review:
     """Return the review of a run. Its parts run in threads, because a thousand owners take a second."""
     kept = await asyncio.to_thread(keeping.of, draft, answers.facts or {})
-    spec, reasons = await asyncio.to_thread(settle, kept.run, answers.facts, time.rounds_in(seconds))
-    charges, objected = await asyncio.to_thread(_charged, spec, answers)
     evaluation = kept.evaluation or keeping.asked
+    later: Mapping[str, Charge] = {}
     if evaluation is not None:
-        more = await asyncio.to_thread(_charged_later, evaluation, spec, answers, objected)
-        charges = {name: _sum_of(charge, more[name]) for name, charge in charges.items()}
-    room = await ask_room(charges)
-    return Review(spec, reasons, charges, objected, room, answers, evaluation, kept.words, keeping.has_threshold)
+        later = await asyncio.to_thread(charged_later, evaluation, kept.run, answers.facts)
+    most_rounds = time.rounds_in(seconds)
+    ways = settle(kept.run, answers.facts, most_rounds)
+    price = partial(charged, facts=answers.facts)
+    priced = await affordable(ways, price, later, answers.accounts, ask)
+    spec = priced.candidate.spec
+    objected = await asyncio.to_thread(_objected, spec, priced.alone, answers)
+    if evaluation is not None:
+        await asyncio.to_thread(_object_later, follower_of(evaluation, spec), later, answers, objected)
+    review = Review(
+        spec,
+        priced.candidate.reasons,
+        priced.charges,
+        objected,
+        priced.room,
+        answers,
+        kept.run if kept.run.algorithm == spec.algorithm else spec.model_copy(update={"parameters": {}}),
+        most_rounds,
+        later,
+        evaluation,
+        kept.words,
+        keeping.has_threshold,
+        instead=priced.candidate.instead,
+    )
+    return replace(review, roomy=await _roomy(review, ask)) if review.crowded() else review
 
 
-def _charged_later(
-    draft: RunSpec, spec: RunSpec, answers: PartyAnswers, objected: Mapping[str, dict[str, str]]
-) -> dict[str, Charge]:
-    """Return what the evaluation that follows a run would be charged, and add what parties object to it alone.
+async def _roomy(review: Review, ask: AskRoom) -> RunSpec | None:
+    """Return the run at the largest of a few parts of its epsilon that all runs leave room for; None if none is known.
 
-    ``draft`` is the evaluation's, ``spec`` the run's.
+    The parties at which others leave too little are asked about each part as they were about the run: yes or no.
     """
-    sizes = {member.name: member.n_examples for member in spec.parties}
-    follower, _ = draft.among(sizes).with_sizes(sizes).settled()
-    charges, others = _charged(follower, answers)
-    for name, reasons in others.items():
-        new = {rule: why for rule, why in reasons.items() if why not in objected[name].values()}
-        objected[name].update({f"{EVALUATE}.{rule}": why for rule, why in new.items()})
-    return charges
+    answers, crowded = review.answers, review.crowded()
+
+    async def ask_crowded(charges: Mapping[str, Charge]) -> Mapping[str, bool]:
+        return await ask({name: charge for name, charge in charges.items() if name in crowded})
+
+    price = partial(charged, facts=answers.facts)
+    for draft in smaller_runs(review.whole):
+        try:
+            priced = await affordable(review.ways(draft), price, {}, answers.accounts, ask_crowded)
+        except InvalidInputError:
+            continue
+        if all(isinstance(charge, Cost) for charge in priced.charges.values()) and all(map(priced.room.get, crowded)):
+            return draft
+    return None
 
 
-def _sum_of(first: Charge, second: Charge) -> Charge:
-    """Return the charge of two runs, or why no budget allows one of them."""
-    if isinstance(first, Cost) and isinstance(second, Cost):
-        return first + second
-    return second if isinstance(first, Cost) else first
-
-
-def _charged(spec: RunSpec, answers: PartyAnswers) -> tuple[dict[str, Charge], dict[str, dict[str, str]]]:
-    """Return what a run would be charged to each party, and what those that stated their rules object to."""
-    stated = answers.facts or {}
-    charges = _charges(spec.build(), spec.facts(), views_of(stated))
-    run = ReviewedRun.of(spec)
-    objected = {
+def _objected(spec: RunSpec, charges: Mapping[str, Charge], answers: PartyAnswers) -> dict[str, dict[str, str]]:
+    """Return what parties that stated their rules object to in a run that is charged so, by name and rule."""
+    stated, run = answers.facts or {}, ReviewedRun.of(spec)
+    return {
         member.name: objections(run, member, stated[member.name], charges[member.name], answers.foreseen)
         for member in spec.parties
         if member.name in stated
     }
-    return charges, objected
+
+
+def _object_later(
+    follower: RunSpec, charges: Mapping[str, Charge], answers: PartyAnswers, objected: Mapping[str, dict[str, str]]
+) -> None:
+    """Add to what parties object to in a run what they object to in the evaluation that follows it alone."""
+    for name, reasons in _objected(follower, charges, answers).items():
+        new = {rule: why for rule, why in reasons.items() if why not in objected[name].values()}
+        objected[name].update({f"{EVALUATE}.{rule}": why for rule, why in new.items()})
 
 
 async def _foresee(review: Review, time: RoundTime) -> ForecastView:
@@ -390,6 +426,7 @@ async def _foresee(review: Review, time: RoundTime) -> ForecastView:
     outcome = await asyncio.to_thread(_forecast, algorithm, facts, review.has_threshold)
     costs = costs_of(spec, getattr(Limits(), limit_of(spec)))
     refused = review.refused()
+    owners = tuple(_owners(review, facts, outcome))
     return ForecastView(
         algorithm=spec.algorithm,
         parameters=spec.parameters,
@@ -398,7 +435,12 @@ async def _foresee(review: Review, time: RoundTime) -> ForecastView:
         evaluation=review.words,
         outcome=OutcomeView.of(outcome) if isinstance(outcome, Forecast) else None,
         no_forecast=outcome.reason if isinstance(outcome, NoForecast) else None,
-        owners=tuple(_owners(review, facts, outcome)),
+        owners=owners,
+        more_runs=None
+        if any(owner.fits is False for owner in owners)
+        else min((owner.more_runs for owner in owners if owner.more_runs is not None), default=None),
+        instead=review.instead,
+        delta_buys=await asyncio.to_thread(_bought, review),
         helps=await asyncio.to_thread(refused.helpful_options) if refused else (),
         key_holders=answers.foreseen.hindrances_of(costs.answered, len(spec.parties)) if answers.foreseen else (),
         run_time=RunTime.of(time, len(spec.questions())),
@@ -406,25 +448,16 @@ async def _foresee(review: Review, time: RoundTime) -> ForecastView:
     )
 
 
+def _bought(review: Review) -> str | None:
+    """Say what a small delta would buy a run that spends none; None if that is not worth telling."""
+    payers = RunPayers(review.answers.facts or {}, review.answers.accounts, review.later)
+    return bought_by_delta(review.spec, fixed_parameters(review.draft.parameters), payers, review.ways)
+
+
 def _forecast(algorithm: Algorithm, facts: FederationFacts, has_threshold: bool) -> Forecast | NoForecast:  # noqa: FBT001
     """Return the forecast; it has no figures if the noise is beyond the range of numbers."""
     with np.errstate(all="ignore"):
         return forecast(algorithm, facts, has_threshold=has_threshold)
-
-
-def _charges(algorithm: Algorithm, facts: FederationFacts, views: Mapping[str, View]) -> dict[str, Charge]:
-    """Return the largest charge of the run for each owner, by name.
-
-    An owner without a view has the view of the transcript, the parties' default.
-    """
-
-    def charge(index: int, name: str) -> Charge:
-        try:
-            return highest_charge(algorithm, facts.of(index), views.get(name, "transcript"))
-        except BudgetExhaustedError as error:
-            return error
-
-    return {name: charge(index, name) for index, name in enumerate(facts.parties)}
 
 
 def _owners(review: Review, facts: FederationFacts, outcome: Forecast | NoForecast) -> Iterator[OwnerView]:
@@ -436,13 +469,15 @@ def _owners(review: Review, facts: FederationFacts, outcome: Forecast | NoForeca
         cost = charge if isinstance(charge, Cost) else None
         fits = review.room.get(member.name)
         away = review.answers.away.get(member.name)
+        after = (now, cost) if now and cost and fits and now.fits(cost) else None
         yield OwnerView(
             name=member.name,
             n_examples=member.n_examples,
             epsilon=cost and cost.epsilon / MICRO,
             delta=cost.delta / DELTA_UNITS if cost else delta,
             epsilon_now=now and now.epsilon_left,
-            epsilon_left=now.charge(cost).epsilon_left if now and cost and fits and now.fits(cost) else None,
+            epsilon_left=after and _epsilon_after(*after),
+            more_runs=after and runs_left(*after) - 1,
             fits=fits,
             exhausted=review.lacking(member.name),
             objections=tuple(review.objections.get(member.name, {}).values()),
@@ -452,6 +487,12 @@ def _owners(review: Review, facts: FederationFacts, outcome: Forecast | NoForeca
             alone=owner_forecast and IntervalView.of(owner_forecast.alone),
             worth_joining=owner_forecast and owner_forecast.worth_joining,
         )
+
+
+@lru_cache(maxsize=4096)  # many owners of a run have equal accounts
+def _epsilon_after(account: Account, cost: Cost) -> float:
+    """Return the epsilon that is left for one more run after one of this cost."""
+    return account.charge(cost).epsilon_left
 
 
 def _lacking(own: Account | None, cost: Cost) -> str:

@@ -1,11 +1,18 @@
-"""Chooses an algorithm for a run that leaves it open: the one with the best forecast."""
+"""Chooses what a run leaves open: of what the parties' accounts pay for, the most accurate.
+
+An algorithm that is left open is the one with the best forecast.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from parley.common.algorithms import MOST_ROUNDS, REGISTRY
+from parley.common.client.affordable import Candidate, Charge, charges_of, chosen_among
+from parley.common.client.approval import views_of
+from parley.common.client.party import PartyClient
 from parley.common.errors import InvalidInputError
 from parley.common.forecast.coalitions import expected_excess
 from parley.common.protocol.algorithm import Algorithm
@@ -20,21 +27,61 @@ Proposal = tuple[Algorithm, FederationFacts, Sequence[Question]]
 """An algorithm whose parameters are all chosen, the facts of its parties, and the questions of its rounds."""
 
 
-def settled(
+def candidates(
     spec: RunSpec, facts: Mapping[str, StudyFacts] | None, most_rounds: int = MOST_ROUNDS, *, any_algorithm: bool
-) -> tuple[RunSpec, dict[str, str]]:
-    """Return the specification with all parameters chosen, and each choice's reason by parameter or ``algorithm``.
+) -> Iterator[Candidate]:
+    """Yield the specification with all parameters chosen in each way that there is, the most accurate first.
 
-    It has at most ``most_rounds`` rounds, and no more than any party allows. If ``any_algorithm`` may be taken, it is
-    one that all parties allow by their facts. Raises InvalidInputError if none of these has a forecast.
+    It has at most ``most_rounds`` rounds, and no more than any party allows. If ``any_algorithm`` may be taken, all are
+    tried that the parties allow by their facts. Raises InvalidInputError, before the first, if none of these has a
+    forecast, or the run cannot be.
     """
     most_rounds = min([most_rounds, *(party.max_rounds for party in (facts or {}).values())])
-    if any_algorithm:
-        spec, reasons = _best(spec, _allowed(facts), most_rounds)
-    else:
-        reasons = {}
-    complete, choices = spec.settled(most_rounds)
-    return complete, reasons | {name: choice.why for name, choice in choices.items()}
+    drafts = _ranked(spec, _allowed(facts), most_rounds) if any_algorithm else [(spec, {})]
+    for draft, reasons in drafts:
+        for complete, choices in draft.candidates(most_rounds):
+            yield Candidate(complete, reasons | {name: choice.why for name, choice in choices.items()})
+
+
+async def settled_among(  # noqa: PLR0913, PLR0917 -- a run, and what is known of its parties
+    run: RunSpec,
+    evaluation: RunSpec | None,
+    facts: Mapping[str, StudyFacts],
+    payers: Sequence[PartyClient],
+    most_rounds: int,
+    seconds: float,
+    *,
+    any_algorithm: bool,
+) -> Candidate:
+    """Return the first of a run's `candidates` that the accounts of its ``payers`` pay for, with its evaluation.
+
+    ``run`` is of known sizes, and ``evaluation`` the draft of what follows it. The payers have so many ``seconds`` to
+    answer; one that does not counts as if all fitted.
+    """
+    return await chosen_among(
+        candidates(run, facts, most_rounds, any_algorithm=any_algorithm),
+        partial(charged, facts=facts),
+        payers,
+        run.study.digest,
+        seconds,
+        later=None if evaluation is None else partial(charged_later, evaluation, run, facts),
+    )
+
+
+def charged(spec: RunSpec, facts: Mapping[str, StudyFacts] | None) -> dict[str, Charge]:
+    """Return what a run would be charged to each party at most, by what parties say of themselves."""
+    return charges_of(spec.build(), spec.facts(), views_of(facts or {}))
+
+
+def follower_of(draft: RunSpec, run: RunSpec) -> RunSpec:
+    """Return the evaluation that follows a run of known sizes, among its parties, from the evaluation's draft."""
+    sizes = {member.name: member.n_examples for member in run.parties}
+    return draft.among(sizes).with_sizes(sizes).settled()[0]
+
+
+def charged_later(draft: RunSpec, run: RunSpec, facts: Mapping[str, StudyFacts] | None) -> dict[str, Charge]:
+    """Return what the evaluation that follows a run would be charged to each party; ``draft`` is the evaluation's."""
+    return charged(follower_of(draft, run), facts)
 
 
 def _allowed(facts: Mapping[str, StudyFacts] | None) -> Iterable[str]:
@@ -44,33 +91,39 @@ def _allowed(facts: Mapping[str, StudyFacts] | None) -> Iterable[str]:
     return [name for name in REGISTRY if all(name in party.algorithms for party in facts.values())]
 
 
-def _best(spec: RunSpec, names: Iterable[str], most_rounds: int) -> tuple[RunSpec, dict[str, str]]:
-    """Return the specification with the algorithm that is expected to come closest to the best model."""
+def _ranked(spec: RunSpec, names: Iterable[str], most_rounds: int) -> Iterator[tuple[RunSpec, dict[str, str]]]:
+    """Yield the specification with each algorithm, that first which is expected to come closest to the best model."""
 
     def proposed(name: str) -> Proposal:
         candidate, _ = spec.model_copy(update={"algorithm": name, "parameters": {}}).settled(most_rounds)
         return candidate.build(), candidate.facts(), candidate.questions()
 
-    name, reason = most_promising(names, proposed)
-    return spec.model_copy(update={"algorithm": name, "parameters": {}}), {"algorithm": reason}
+    for name, reason in ranked(names, proposed):
+        yield spec.model_copy(update={"algorithm": name, "parameters": {}}), {"algorithm": reason}
 
 
 def most_promising(names: Iterable[str], proposed: Callable[[str], Proposal]) -> tuple[str, str]:
-    """Return the algorithm of these names that is expected to come closest to the best model, and the reason in words.
+    """Return the first of `ranked`."""
+    return next(ranked(names, proposed))
 
-    ``proposed`` settles an algorithm by name, or raises InvalidInputError if it cannot be run. Raises InvalidInputError
-    if none of them has a forecast.
+
+def ranked(names: Iterable[str], proposed: Callable[[str], Proposal]) -> Iterator[tuple[str, str]]:
+    """Yield each algorithm of these names that has a forecast, and the reason in words: the most promising first.
+
+    That is the one that is expected to come closest to the best model. ``proposed`` settles an algorithm by name, or
+    raises InvalidInputError if it cannot be run. Raises InvalidInputError if none of them has a forecast.
     """
     expected = {name: _expected(proposed, name) for name in names}
-    ranked = sorted((excess, name) for name, excess in expected.items() if math.isfinite(excess))
-    if not ranked:
+    ordered = sorted((excess, name) for name, excess in expected.items() if math.isfinite(excess))
+    if not ordered:
         raise InvalidInputError(
             f"there is no forecast of what the parties allow ({', '.join(expected) or 'nothing in common'}): "
             "name an algorithm and its parameters"
         )
-    others = ", ".join(f"{name} {excess:.3g}" for excess, name in ranked[1 : 1 + _NAMED])
-    excess, name = ranked[0]
-    return name, f"an excess fitness of {excess:.3g} is expected of it{f', of others more: {others}' if others else ''}"
+    for place, (excess, name) in enumerate(ordered, start=1):
+        others = ", ".join(f"{other} {more:.3g}" for more, other in ordered[place : place + _NAMED])
+        more = f", of others more: {others}" if others else ""
+        yield name, f"an excess fitness of {excess:.3g} is expected of it{more}"
 
 
 def _expected(proposed: Callable[[str], Proposal], name: str) -> float:

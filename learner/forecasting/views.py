@@ -107,6 +107,13 @@ class OwnerView(BaseModel):
     epsilon_left: Annotated[
         Figure, Field(description="the same after the run, at least; null also if the run does not fit")
     ]
+    more_runs: Annotated[
+        int | None,
+        Field(
+            description="how many more runs like this one fit the ledger after it, as far as your own runs go: other "
+            "learners may spend too. Null where `epsilon_left` is"
+        ),
+    ] = None
     fits: Annotated[
         bool | None,
         Field(
@@ -334,6 +341,24 @@ class ForecastView(BaseModel):
         tuple[str, ...],
         Field(description="parties of the roster that do not hold the study; empty if the request names its parties"),
     ] = ()
+    more_runs: Annotated[
+        int | None,
+        Field(
+            description="how many more runs like this one fit after it into the ledgers of all owners that say: the "
+            "least of theirs, as far as your own runs go. Null if none says, or the run does not fit"
+        ),
+    ] = None
+    instead: Annotated[
+        str | None,
+        Field(description="in words, what would be more accurate, and whose accounts do not pay for it; often null"),
+    ] = None
+    delta_buys: Annotated[
+        str | None,
+        Field(
+            description="in words, what a small delta would buy a run that spends none: less noise, and more runs. "
+            "Null if it would not be worth it, or owners allow none"
+        ),
+    ] = None
     helps: Annotated[
         tuple[str, ...],
         Field(description="if parties that answer would refuse the run: options of `submit` with which they would not"),

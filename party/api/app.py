@@ -201,8 +201,9 @@ def _add_facts(app: FastAPI, desk: PartyDesk) -> None:
     async def show_budget(request: Request, response: Response, study: OfStudy = None) -> BudgetReport:
         """Epsilon and delta of the account that pays for a study: allowed, and as this learner's own runs have left it.
 
-        What others have spent is not shown, so less may be left: `/v1/budget/room` says whether a run fits. What is
-        spent is what the answers cost if no question had depended on an earlier answer; only the limit is a promise.
+        What others have spent is not shown, so less may be left: `/v1/budget/room` says whether a run fits. Spent
+        holds, with the budget's delta, whenever it is read and however questions depended on answers; it may pass the
+        limit, which holds too. Nonadaptive is what the same answers cost if no question had depended on one.
         """
         learner = caller(request)
         return await desk.do(request, response, lambda: party.budget(learner, study))
@@ -214,11 +215,15 @@ def _add_facts(app: FastAPI, desk: PartyDesk) -> None:
         study: Annotated[Digest, Query(description="the study's digest")],
         epsilon: Annotated[WholeUnits, Query(description="in millionths")] = 0,
         delta: Annotated[WholeUnits, Query(description="in units of 1e-18")] = 0,
-        gdp: Annotated[WholeUnits, Query(description="mu^2 in units of 1e-12, of a Gaussian part")] = 0,
-        slack: Annotated[WholeUnits, Query(description="delta beside the Gaussian part, in units of 1e-18")] = 0,
+        gdp: Annotated[WholeUnits, Query(description="mu^2 that covers the run alone, in units of 1e-12")] = 0,
+        slack: Annotated[WholeUnits, Query(description="delta that no mu^2 covers, in units of 1e-18")] = 0,
+        variance: Annotated[
+            WholeUnits | None, Query(description="in company, in units of 1e-12; gdp if absent")
+        ] = None,
+        excess: Annotated[WholeUnits, Query(description="in company, in units of 1e-24")] = 0,
     ) -> Room:
         """Say whether a run that costs so much fits into what all runs have left for it; costs nothing."""
-        learner, cost = caller(request), Cost(epsilon, delta, gdp, slack)
+        learner, cost = caller(request), Cost(epsilon, delta, gdp, slack, gdp if variance is None else variance, excess)
         return await desk.do(request, response, lambda: party.room(learner, study, cost))
 
 

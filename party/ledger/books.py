@@ -420,11 +420,11 @@ def counted(run: RunBook, cost: Cost) -> tuple[Cost, int]:
     """Return what counts as spent by a run's next charge, and what is prepaid after it; see the module's docstring."""
     if cost.delta > 0:
         total = max(cost.epsilon, run.total.epsilon)
-        return Cost(total, cost.delta, cost.gdp, cost.slack), total - cost.epsilon
+        return replace(cost, epsilon=total), total - cost.epsilon
     if not run.prepaid:  # always so for charges of newer versions
         return cost, 0
     paid = min(cost.epsilon, run.prepaid)
-    return Cost(cost.epsilon - paid, cost.delta, cost.gdp, cost.slack), run.prepaid - paid
+    return replace(cost, epsilon=cost.epsilon - paid), run.prepaid - paid
 
 
 def is_accounted(recovered: Mapping[str, Sequence[int]], ledger: str, count: int, at: int) -> bool:

@@ -20,7 +20,8 @@ import numpy as np
 from pydantic import ValidationError
 
 from parley.common.algorithms import REGISTRY
-from parley.common.client.approval import propose, recruit
+from parley.common.client.affordable import Candidate, Charge, charges_of, chosen_among
+from parley.common.client.approval import Recruited, propose, recruit, views_of
 from parley.common.client.endpoints import PeerEntry
 from parley.common.client.federation import HttpFederation
 from parley.common.client.party import PartyClient
@@ -105,7 +106,7 @@ async def learn(
     parties = [PartyClient(member, connect(entries[member])) for member in draft.names]
     try:
         recruited = await recruit(order.run, parties, draft, order.deadline)
-        spec, _ = recruited.spec.settled()
+        spec = await _settled(recruited, parties, order.deadline)
         proposal = RunProposal(run=order.run, spec=spec, user=name, purpose="a model of the owner's own")
         consents, _ = await propose(parties, proposal, APPROVAL_SECONDS, PREPARATION_SECONDS)
         model, contributors = await _train(order, name, holding, spec, parties)
@@ -118,6 +119,19 @@ async def learn(
     own_part = {"party": name, "n_examples": holding.n_examples, "epsilon": None, "protection": protection_of(spec)}
     document = model_document(spec, promised, model, [*contributors, name], assumed)
     return document | {"own": own_part, "guarantees_cover": list(spec.names)}
+
+
+async def _settled(recruited: Recruited, parties: Sequence[PartyClient], deadline: float) -> RunSpec:
+    """Return the run with all chosen that it leaves open, among what the accounts of the parties pay for."""
+    ways = (
+        Candidate(spec, {name: choice.why for name, choice in choices.items()})
+        for spec, choices in recruited.spec.candidates()
+    )
+
+    def price(spec: RunSpec) -> dict[str, Charge]:
+        return charges_of(spec.build(), spec.facts(), views_of(recruited.facts))
+
+    return (await chosen_among(ways, price, parties, recruited.spec.study.digest, deadline)).spec
 
 
 def protection(order: Order, name: str, holding: Holding) -> str:

@@ -359,9 +359,9 @@ class TestRegularization:
     def test_without_a_delta_the_refusal_names_algorithms_that_need_none(self, name: str) -> None:
         """The refusal of `gop` told to take a law that it does not have."""
         facts = FederationFacts.uniform(np.full(5, 100), epsilon=1.0, delta=0.0, n_features=3, loss=Logistic())
-        with pytest.raises(InvalidInputError, match="local_average and wu_subgradient need none"):
+        with pytest.raises(InvalidInputError, match="average, release, simplex and wu_subgradient train without"):
             settle(name, {}, facts)
-        for other in ("local_average", "wu_subgradient"):
+        for other in ("average", "release", "simplex", "wu_subgradient"):
             assert all(promise.delta == 0 for promise in guarantees(settle(other, {}, facts)[0], facts))
 
 

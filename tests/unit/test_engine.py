@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
+from parley.common.client.affordable import Candidate
 from parley.common.client.approval import Recruited
 from parley.common.client.federation import RoundReport
 from parley.common.data.columns import Feature, Label
@@ -427,7 +428,7 @@ async def test_a_resumed_run_goes_on_at_once(tmp_path: Path) -> None:
 
 async def test_a_run_is_settled_among_those_it_has_recruited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[object, ...]] = []
-    cohort, facts = Cohort(least=1), cast("Any", {"ann": SimpleNamespace(view="transcript")})
+    facts = cast("Any", {"ann": SimpleNamespace(view="transcript")})
     among = SPEC.model_copy(update={"parties": SPEC.parties[:1], "minimum_contributors": 1})
 
     async def recruit(*given: object) -> Recruited:
@@ -438,16 +439,16 @@ async def test_a_run_is_settled_among_those_it_has_recruited(tmp_path: Path, mon
         told.append(("round_time", *given))
         return RoundTime(1000.0, "measured")
 
-    def settled(*given: object, any_algorithm: bool) -> tuple[RunSpec, dict[str, str]]:
+    async def settled(*given: object, any_algorithm: bool) -> Candidate:
         told.append(("settled", *given, any_algorithm))
-        return among.settled(2)[0], {"n_rounds": "as many as fit"}
+        return Candidate(among.settled(2)[0], {"n_rounds": "as many as fit"})
 
     monkeypatch.setattr(execution, "recruit", recruit)
     monkeypatch.setattr(execution, "round_time", round_time)
     async with carrying(tmp_path, "ann", "bob", deadline_seconds=7.0) as (engine, store, _):
         engine._settled = cast("Any", settled)
         ann, bob = cast("Any", engine._roster).values()
-        for draft, is_open in ((SPEC, False), (SPEC, True), (FIXED, False)):
+        for draft, is_open, cohort in ((SPEC, False, Cohort(least=1)), (SPEC, True, None), (FIXED, False, None)):
             told.clear()
             run = store.add(draft, "alice", seconds=2.5, any_algorithm=is_open, cohort=cohort)
             among = among.model_copy(update={"parameters": draft.parameters})
@@ -456,7 +457,10 @@ async def test_a_run_is_settled_among_those_it_has_recruited(tmp_path: Path, mon
             assert first == ("recruit", run.id, (ann, bob), draft, 7.0, cohort)
             assert timed == ([] if draft is FIXED else [("round_time", among, (ann,), store, 7.0)])
             most = UNKNOWN.rounds_in(2.5) if draft is FIXED else 2
-            assert last == ("settled", among, facts, most, is_open)
+            payers = (ann,) if cohort is None else ()
+            assert last == ("settled", among, None, facts, payers, most, 7.0, is_open), (
+                "a cohort leaves out who refuses"
+            )
             kept = store.run(run.id)
             assert kept.spec == among.settled(2)[0]
             assert (kept.terms.chosen, kept.terms.absent) == ({"n_rounds": "as many as fit"}, {"bob": "it is away"})

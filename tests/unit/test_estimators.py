@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -491,3 +492,28 @@ def test_coefficients_without_an_intercept_move_by_the_middle_of_the_bounds() ->
     slopes, constant = private._in_units(own, Model(np.array([[1.0, 2.0, 3.0, 7.0]])))
     assert slopes == pytest.approx(np.array([[0.5, 1.0, 3.0]]))
     assert constant == pytest.approx(np.array([7.0 - 5.0]))
+
+
+@pytest.mark.parametrize(("refused", "mechanism"), [(0, "objective"), (1, "output"), (9, "objective")])
+def test_of_what_is_left_open_a_budget_is_asked_for_what_it_pays_for(refused: int, mechanism: str) -> None:
+    """If it pays for none, the first is kept, and is refused where it is to be paid."""
+    asked: list[Cost] = []
+
+    def fits(cost: Cost) -> bool:
+        asked.append(cost)
+        return len(asked) > refused
+
+    budget: Any = SimpleNamespace(account=SimpleNamespace(fits=fits), delta=0.0)
+    model = PrivateClassifier(bounds=(-1, 1), classes=(0, 1), epsilon=0.3)
+    study = model._study(4, 2)
+    run = ArrayRun.settled(study, 500, "release", {}, owners=1, epsilon=0.3, delta=0.0, budget=budget)
+    found: Any = run.algorithm
+    assert (found.mechanism, found.law, len(asked)) == (mechanism, "l2_laplace", min(refused, 1) + 1)
+
+
+def test_what_has_gaussian_noise_alone_says_that_it_needs_a_delta() -> None:
+    X, y = np.zeros((20, 2)), np.arange(20) % 2
+    with pytest.raises(EstimatorError, match="needs a delta above 0; mechanism = auto does not"):
+        PrivateClassifier(bounds=(-1, 1), classes=(0, 1), epsilon=1.0, delta=0.0, mechanism="descent").fit(X, y)
+    with pytest.raises(EstimatorError, match="a linear regression adds Gaussian noise, which needs a delta above 0"):
+        PrivateLinearRegression(1.0, (-1, 1), (0, 1), delta=0.0).fit(X, y)

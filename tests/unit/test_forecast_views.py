@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from parley.common.algorithms import REGISTRY, build_algorithm
+from parley.common.client.affordable import Candidate, ask_room, charges_of
 from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
 from parley.common.errors import BudgetExhaustedError, InvalidInputError, PartyRefusedError
@@ -137,8 +138,10 @@ def test_costs_are_shown_as_they_are() -> None:
 def owners(spec: RunSpec, outcome: Forecast | NoForecast, **answers: Any) -> list[OwnerView]:  # noqa: ANN401
     """What a report says of each owner."""
     room, said = answers.pop("room", {}), report.PartyAnswers(**answers)
-    charges, objected = report._charged(spec, said)
-    return list(report._owners(report.Review(spec, {}, charges, objected, room, said), spec.facts(), outcome))
+    charges = selection.charged(spec, said.facts)
+    objected = report._objected(spec, charges, said)
+    review = report.Review(spec, {}, charges, objected, room, said, spec, 50)
+    return list(report._owners(review, spec.facts(), outcome))
 
 
 def test_an_owner_that_was_not_asked_is_told_what_the_run_costs_and_brings() -> None:
@@ -153,6 +156,7 @@ def test_an_owner_that_was_not_asked_is_told_what_the_run_costs_and_brings() -> 
         "delta": most.delta / DELTA_UNITS,
         "epsilon_now": None,
         "epsilon_left": None,
+        "more_runs": None,
         "fits": None,
         "exhausted": None,
         "objections": (),
@@ -171,7 +175,7 @@ def test_an_owner_that_was_not_asked_is_told_what_the_run_costs_and_brings() -> 
 
 def test_a_run_without_noise_costs_what_no_budget_allows() -> None:
     spec = spec_of(algorithm="local", parameters={})
-    charges = report._charges(spec.build(), spec.facts(), {})
+    charges = charges_of(spec.build(), spec.facts(), {})
     assert all(isinstance(charge, BudgetExhaustedError) for charge in charges.values())
     first, _ = owners(spec, NoForecast("x"), budgets={"owner-0": BudgetReport.of(limit(5.0, 1e-5))})
     assert (first.epsilon, first.fits, first.epsilon_left, first.exhausted) == (None, None, None, None)
@@ -181,7 +185,7 @@ def test_a_run_without_noise_costs_what_no_budget_allows() -> None:
 @pytest.mark.long
 def test_a_charge_is_of_the_view_that_the_party_fears() -> None:
     spec = spec_of(algorithm="psgd", parameters={"n_rounds": 2})
-    charges: Mapping[str, Any] = report._charges(spec.build(), spec.facts(), {"owner-1": "model"})
+    charges: Mapping[str, Any] = charges_of(spec.build(), spec.facts(), {"owner-1": "model"})
     algorithm, facts = spec.build(), spec.facts()
     assert charges["owner-0"] == highest_charge(algorithm, facts.of(0), "transcript")
     assert charges["owner-1"] == highest_charge(algorithm, facts.of(1), "model")
@@ -198,6 +202,9 @@ def test_what_a_ledger_has_left_is_told_now_and_after() -> None:
     assert (first.fits, first.exhausted) == (True, None)
     assert first.epsilon_now == large.epsilon_left
     assert first.epsilon_left == large.charge(most).epsilon_left
+    assert first.more_runs is not None
+    assert first.more_runs == large.charge(most).runs_left(most) > 0
+    assert second.more_runs is None
     assert (second.fits, second.epsilon_left, second.epsilon_now) == (False, None, small.epsilon_left)
     refusal = exhausted(small, highest_charge(spec.build(), spec.facts().of(1)))
     assert second.exhausted == f"as far as your own runs go, {refusal.detail}"
@@ -242,7 +249,7 @@ def test_each_party_with_a_charge_is_asked_once_whether_it_fits() -> None:
 
     parties: Any = [Saying("a", True), Saying("b", False), Saying("c", PartyRefusedError("no")), Saying("d", True)]  # noqa: FBT003
     charges = {name: Cost(index, 0) for index, name in enumerate("abc")} | {"d": BudgetExhaustedError("none allows it")}
-    assert asyncio.run(report._ask_room(parties, "5d", 1.0, charges)) == {"a": True, "b": False}
+    assert asyncio.run(ask_room(parties, "5d", 1.0, charges)) == {"a": True, "b": False}
     assert asked == [(name, "5d", charges[name]) for name in "abc"]
 
 
@@ -259,9 +266,9 @@ def test_a_forecast_is_made_of_all_its_parts() -> None:
     draft = spec_of()
     limits: list[Any] = []
 
-    def settle(spec: RunSpec, facts: object, most_rounds: int) -> tuple[RunSpec, dict[str, str]]:
+    def settle(spec: RunSpec, facts: object, most_rounds: int) -> Iterator[Candidate]:
         limits.append((spec, facts, most_rounds))
-        return spec, {"step": "it is known"}
+        yield Candidate(spec, {"step": "it is known"})
 
     time = RoundTime(100.0, "measured")
     view = foreseen(draft, report.PartyAnswers(), time, settle)
@@ -282,8 +289,8 @@ def test_a_forecast_is_made_of_all_its_parts() -> None:
 
 
 def test_key_holders_are_told_how_long_sums_are_and_of_how_many() -> None:
-    def settle(spec: RunSpec, *_: object) -> tuple[RunSpec, dict[str, str]]:
-        return spec, {}
+    def settle(spec: RunSpec, *_: object) -> Iterator[Candidate]:
+        yield Candidate(spec, {})
 
     sums: Any = SimpleNamespace(hindrances_of=lambda answered, parties: (f"{answered} numbers of {parties}",))
     view = foreseen(spec_of(), report.PartyAnswers(foreseen=sums), UNKNOWN, settle)
@@ -291,8 +298,8 @@ def test_key_holders_are_told_how_long_sums_are_and_of_how_many() -> None:
 
 
 def test_owners_of_given_sizes_are_asked_nothing() -> None:
-    def settle(spec: RunSpec, *_: object) -> tuple[RunSpec, dict[str, str]]:
-        return spec, {}
+    def settle(spec: RunSpec, *_: object) -> Iterator[Candidate]:
+        yield Candidate(spec, {})
 
     view = asyncio.run(report.foresee_owners(spec_of(), {"owner-0": 70, "owner-1": 80}, 9.0, settle=settle))
     assert [(owner.name, owner.n_examples) for owner in view.owners] == [("owner-0", 70), ("owner-1", 80)]
@@ -434,11 +441,13 @@ def test_a_run_has_no_more_rounds_than_each_party_allows() -> None:
     facts: Any = {"a": SimpleNamespace(max_rounds=7, algorithms=("dp_gd", "psgd")), "b": SimpleNamespace(max_rounds=9)}
     for asked, most in ((facts, 7), ({"b": facts["b"]}, 9), ({}, 11), (None, 11)):
         expected, choices = spec.settled(most)
-        found, reasons = selection.settled(spec, asked, 11, any_algorithm=False)
+        (way,) = selection.candidates(spec, asked, 11, any_algorithm=False)
+        found, reasons = way.spec, way.reasons
         assert found == expected
         assert reasons == {name: choice.why for name, choice in choices.items()}
         assert reasons.keys() == {*expected.parameters}
-    assert len(selection.settled(spec, facts, 3, any_algorithm=False)[0].questions()) <= 3
+    (way,) = selection.candidates(spec, facts, 3, any_algorithm=False)
+    assert len(way.spec.questions()) <= 3
 
 
 def test_an_algorithm_that_all_parties_allow_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -448,13 +457,14 @@ def test_an_algorithm_that_all_parties_allow_is_chosen(monkeypatch: pytest.Monke
     assert selection._allowed(None) is REGISTRY
     seen: list[Any] = []
 
-    def first(names: Any, proposed: Any) -> tuple[str, str]:  # noqa: ANN401 -- names, and a function
+    def first(names: Any, proposed: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 -- names, and a function
         seen.extend([list(names), proposed("dp_gd")])
-        return "dp_gd", "it is allowed"
+        yield "dp_gd", "it is allowed"
 
-    monkeypatch.setattr(selection, "most_promising", first)
+    monkeypatch.setattr(selection, "ranked", first)
     spec = spec_of(algorithm="psgd", parameters={"n_rounds": 2})
-    found, reasons = selection.settled(spec, both, 50, any_algorithm=True)
+    (way,) = selection.candidates(spec, both, 50, any_algorithm=True)
+    found, reasons = way.spec, way.reasons
     expected, choices = spec_of(parameters={}).settled(6)
     assert found == expected
     assert reasons == {"algorithm": "it is allowed"} | {name: choice.why for name, choice in choices.items()}
@@ -463,3 +473,45 @@ def test_an_algorithm_that_all_parties_allow_is_chosen(monkeypatch: pytest.Monke
     assert algorithm == expected.build() == build_algorithm("dp_gd", expected.parameters)
     assert (facts.parties, questions) == (("owner-0", "owner-1"), expected.questions())
     assert isinstance(highest_charge(algorithm, facts.of(0)), Cost)
+
+
+# ── what a delta would buy ───────────────────────────────────────────────────
+
+
+def bought(
+    algorithm: str = "release",
+    delta: float = 0.0,
+    limits: tuple[float, float] | None = (5.0, 1e-5),
+    **parameters: Any,  # noqa: ANN401 -- of an algorithm
+) -> str | None:
+    """What a forecast says of a delta, for three owners of 2,000 rows in 60 columns and equal accounts."""
+    study = STUDY.model_copy(update={"features": tuple(Feature(name=f"x{i}", lower=0, upper=1) for i in range(60))})
+    budget = Budget(epsilon=0.5, delta=delta)
+    members = tuple(Member(name=f"owner-{i}", n_examples=2000, budget=budget) for i in range(3))
+    draft = RunSpec(study=study, algorithm=algorithm, parameters=parameters, parties=members, minimum_contributors=3)
+    way = next(selection.candidates(draft, None, 50, any_algorithm=False))
+    told = {name: BudgetReport.of(limit(*limits)) for name in draft.names} if limits else {}
+    said = report.PartyAnswers(budgets=told)
+    return report._bought(report.Review(way.spec, way.reasons, {}, {}, {}, said, draft, 50))
+
+
+def test_a_run_without_a_delta_is_told_what_one_would_buy() -> None:
+    told = bought()
+    assert told is not None
+    assert told.startswith("with delta 1e-06: noise x 0.5")
+    assert " runs of the budget instead of " in told
+    assert "runs" not in (bought(limits=None) or ""), "no account is known"
+
+
+def test_nothing_is_told_where_a_delta_buys_little_or_may_not_be_spent() -> None:
+    assert bought(delta=1e-6) is None, "it spends one"
+    assert bought(limits=(5.0, 0.0)) is None, "no owner allows one"
+    assert bought(law="l2_laplace") is None, "the request wants none"
+    assert bought("wu_subgradient") is None, "its noise needs none"
+    assert bought("wu_subgradient", n_rounds=50, calibration="paper") is None, "the request wants the paper's noise"
+    gaussian = bought("wu_subgradient", n_rounds=50)
+    assert gaussian is not None
+    assert gaussian.startswith("with delta 1e-06 and calibration = tight: noise x 0.4")
+    small = bought(limits=(5.0, 1e-8))
+    assert small is not None
+    assert small.startswith("with delta 1e-09"), "a tenth of what an account has"

@@ -14,7 +14,7 @@ from parley.learner.cli.main import learner_app
 from parley.learner.experiments import UNTRAINED, simulated_names
 from parley.learner.experiments.datasets import WDBC, shard_sizes
 from parley.learner.experiments.simulation import SimulationSettings, run_simulation
-from parley.learner.forecasting.selection import settled
+from parley.learner.forecasting.selection import candidates
 
 OPEN = SimulationSettings("wdbc", algorithm=AUTO, repeat=1, seed=3)
 
@@ -44,7 +44,8 @@ def test_an_algorithm_that_is_left_open_is_chosen_as_for_a_run() -> None:
     spec = RunSpec(
         study=WDBC, algorithm="psgd", parameters={}, minimum_contributors=5, secure_sum="paillier", parties=members
     )
-    done, why = settled(spec, None, any_algorithm=True)
+    way = next(candidates(spec, None, any_algorithm=True))
+    done, why = way.spec, way.reasons
     name = simulation.settings.algorithm
     assert name == done.algorithm == simulation.choices["algorithm"].value
     assert simulation.choices["algorithm"].why.partition(",")[2] == why["algorithm"].partition(",")[2]

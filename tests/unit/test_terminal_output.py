@@ -803,6 +803,29 @@ def test_a_forecast_with_ledgers_shows_what_would_be_left(monkeypatch: pytest.Mo
     ]
 
 
+def test_runs_to_come_are_told_with_what_is_not_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The least over owners, who are named if it is not the same at all."""
+    said = "as far as your own runs go: others may spend too"
+    undecided = {"worth_joining": None, "recommended": None, "value": None, "alone": None, "fits": True}
+    owners = [owner("a", **undecided, more_runs=1200), owner("b", **undecided, more_runs=9)]
+    to_come = {"instead": "law = x: y would do", "more_runs": 9, "delta_buys": "with delta 1e-06: noise x 0.5"}
+    answer = NO_FORECAST | {"algorithm": "release", "chosen": {}, "owners": owners} | to_come
+    answer |= {"run_time": {"seconds": None, "basis": "not known"}}
+    lines, _ = forecast_printed(monkeypatch, answer)
+    assert [line.split(maxsplit=3)[3] for line in lines if line.startswith("runs to come")] == [
+        "law = x: y would do",
+        f"9 more like this would fit afterwards at b, {said}",
+        "with delta 1e-06: noise x 0.5",
+    ]
+    learner: Any = Asked([], (("POST", "/v1/forecasts"), answer | {"owners": owners[:1], "more_runs": 1200}))
+    printed = list(forecast.outlook(learner, {"epsilon": 1, "budgets": {}}, explain=False))
+    assert printed[1:4] == [
+        "law = x: y would do",
+        f"1,200 more like this would fit afterwards, {said}",
+        "with delta 1e-06: noise x 0.5",
+    ]
+
+
 def test_no_forecast_is_told_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     undecided = {"worth_joining": None, "recommended": None, "value": None, "alone": None, "fits": True}
     more = {"algorithm": "describe", "chosen": {}, "owners": [owner("a", **undecided)]}

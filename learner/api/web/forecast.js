@@ -46,7 +46,9 @@ export class ForecastPane {
     const budgets = new Map(owners.map(({ name, budget }) => [name, budget]));
     this.details.replaceChildren(
       facts([["Algorithm", answer.algorithm], ["Rounds", count(answer.rounds)],
-        ["Time", answer.run_time.seconds === null ? "not known" : duration(answer.run_time.seconds)]]),
+        ["Time", answer.run_time.seconds === null ? "not known" : duration(answer.run_time.seconds)],
+        ["Afterwards", Number.isInteger(answer.more_runs) ? `${count(answer.more_runs)} more like this` : "not known"]]),
+      ...[answer.instead, answer.delta_buys].filter(Boolean).map((words) => h("p", { class: "hint" }, sentence(words))),
       table("Price and gain of each owner", ["Owner", "Price", "Left for a run after it", "Gain"], answer.owners.map((owner) => this.owner(owner, budgets.get(owner.name), answer.outcome))),
       h("p", { class: "hint" }, OWN_VIEW),
       answer.evaluation ? h("p", { class: "hint" }, sentence(answer.evaluation)) : "",

@@ -128,7 +128,7 @@ async def test_what_owners_would_refuse_is_told_before_they_are_asked(
             "-p n_rounds=50",
         ),
         ({"epsilon": 0.2, "algorithm": "dp_gd", "public": start["digest"]}, "these public rows", None),
-        ({"epsilon": 9.0, "algorithm": "psgd", "parameters": {"n_rounds": 40}}, "one may cost 10", "--epsilon 0.03"),
+        ({"epsilon": 9.0, "algorithm": "psgd", "parameters": {"n_rounds": 40}}, "one may cost 10", "--epsilon 0.015"),
     ):
         request = {"study": "made-up", "delta": 1e-5} | terms
         answer = (await client.post("/v1/forecasts", json=request)).raise_for_status().json()
@@ -138,5 +138,8 @@ async def test_what_owners_would_refuse_is_told_before_they_are_asked(
         assert objection in problem["refusals"][0]["reasons"]
         assert problem["helps"] == answer["helps"]
         assert helps in problem["helps"] or helps is None, problem["detail"]
+        for epsilon in (way.split()[1] for way in problem["helps"] if way.startswith("--epsilon ")):
+            again = (await client.post("/v1/forecasts", json=request | {"epsilon": float(epsilon)})).json()
+            assert all(owner["fits"] and not owner["objections"] for owner in again["owners"]), "it does help"
     fine = (await client.post("/v1/forecasts", json={"study": "made-up", "epsilon": 0.2, "delta": 1e-5, **WU})).json()
     assert not any(owner["objections"] for owner in fine["owners"])

@@ -175,7 +175,7 @@ async def test_a_run_that_others_have_left_no_room_for_is_said_not_to_fit(owners
     assert (first["fits"], first["epsilon_now"], first["epsilon_left"]) == (False, BUDGETS["party-1"], None)
     assert first["exhausted"].endswith("other studies or learners of this owner have spent or reserved what your own "
                                        "runs have left")  # fmt: skip
-    assert len(asked) == 2, "what its own runs have left, and whether this one fits"
+    assert len(asked) == 2 + 6, "what its own runs have left, whether this one fits, and whether a smaller one would"
 
 
 async def test_a_party_that_is_silent_is_named(owners: Cluster, parties: Parties) -> None:

@@ -270,7 +270,10 @@ EXPECTED = """
   const classes = { values: ["a", "b"] }, real = { lower: 5, upper: 30, unit: "percent" };
   return [said({ error_lost: .1234 }, classes), said({ rmse_lost: .32 }, real), said({}, classes), said({}, real),
     said({ error_lost: .1234, warning: "more owners <i>are</i> needed" }, classes),
-    (answer.key_holders = ["key-holder-1 <i>cannot</i> be reached"], said({ error_lost: .1234 }, classes))];
+    (answer.key_holders = ["key-holder-1 <i>cannot</i> be reached"], said({ error_lost: .1234 }, classes)),
+    pane.details.textContent,
+    (Object.assign(answer, { more_runs: 1200, instead: "law = <i>x</i>: y would do", delta_buys: "with delta 1e-6" }),
+      said({}, classes), pane.details.textContent)];
 """
 
 
@@ -285,6 +288,10 @@ def test_a_forecast_says_what_is_known_and_makes_nothing_up(visitor: Visitor) ->
     assert texts[3].startswith("Of the error nothing can be said beforehand")
     assert texts[4] == texts[0].replace(interval, f"More owners <i>are</i> needed.{interval}")
     assert texts[5] == f"Key-holder-1 <i>cannot</i> be reached.{texts[0]}"
+    assert "Afterwards not known" in texts[6]
+    for words in ("1,200 more like this", "Law = <i>x</i>: y would do.", "With delta 1e-6."):
+        assert words in texts[7]
+        assert words not in texts[6]
 
 
 def test_the_words_of_a_party_stay_text(visitor: Visitor) -> None:
