@@ -17,7 +17,7 @@ from parley.common.encoding.classes import encode_classes
 from parley.common.encoding.fixed_point import to_reals
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Hinge, Logistic, Softmax
-from parley.common.privacy.calibration import gaussian_mu, gaussian_sigma, tilted_mu
+from parley.common.privacy.calibration import bisect, gaussian_mu, gaussian_sigma, tilted_mu
 from parley.common.privacy.events import GaussianEvent, L2LaplaceEvent
 from parley.common.privacy.mechanisms.objective import _longest, objective
 from parley.common.privacy.mechanisms.one_against_rest import OneAgainstRest, one_against_rest
@@ -117,17 +117,27 @@ def test_gaussian_tilts_are_covered_by_what_the_budget_allows(epsilon: float, de
         site = of_several(**given)
         ridge, tilt = site.of_class.strength, site.of_class.tilt
         allowed = gaussian_mu(0.99 * epsilon, 0.99 * delta)
+        most, _ = bisect(lambda mu: math.sqrt(k) * tilted_mu(mu, 0.0) <= allowed)  # noqa: B023
         whole = math.sqrt(k) * tilted_mu(2 / tilt, math.log(1 + 0.25 / ridge))
         assert whole == pytest.approx(allowed, rel=1e-6)
         assert whole <= allowed * (1 + 1e-9)
-        assert 2 / tilt * math.sqrt(k) >= 5 / 6 * allowed * (1 - 1e-9)
+        assert 2 / tilt >= 5 / 6 * most * (1 - 1e-9)
         if ridge > site.terms.strength * (1 + 1e-9):
             raised += 1
-            assert 2 / tilt * math.sqrt(k) == pytest.approx(5 / 6 * allowed)
+            assert 2 / tilt == pytest.approx(5 / 6 * most)
         else:
             assert ridge == site.terms.strength
         assert tilt < of_several(**given, calibration="paper").of_class.tilt
     assert 0 < raised < 3
+
+
+def test_a_budget_without_end_has_a_tilt_and_a_ridge_too() -> None:
+    """Where a cover is wider than its tilt by more than is left for determinants."""
+    for epsilon in (1e2, 1e4, 1e6):
+        site = of_several(**GAUSSIAN, epsilon=epsilon, regularization=1.0).of_class
+        assert math.isfinite(site.strength)
+        whole = math.sqrt(K) * tilted_mu(2 / site.tilt, math.log1p(0.25 / site.strength))
+        assert whole == pytest.approx(gaussian_mu(0.99 * epsilon, 0.99e-6), rel=1e-6)
 
 
 def test_gaussian_blurs_hide_the_errors_of_all_solvers_together() -> None:

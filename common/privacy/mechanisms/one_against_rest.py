@@ -39,7 +39,7 @@ from parley.common.privacy.noise import Noise
 from parley.common.privacy.proofs import NoiseInside
 
 _FOR_THE_TILT = 5 / 6
-"""The least part of mu that is left for a tilt, as `parley.common.privacy.calibration.slack` leaves it of epsilon."""
+"""The least part left for a tilt of the mu that needs no ridge, as `parley.common.privacy.calibration.slack` has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,8 @@ def _composed(terms: SiteTerms, k: int) -> ObjectivePerturbation:
     terms.check("tight")
     loss, main_part, (epsilon, delta) = Logistic(), 1 - FOR_THE_SOLVER, terms.spent
     allowed = gaussian_mu(main_part * epsilon, main_part * delta) / math.sqrt(k)
-    strength, least = terms.strength, _FOR_THE_TILT * allowed
+    most, _ = bisect(lambda mu: tilted_mu(mu, 0.0) <= allowed)
+    strength, least = terms.strength, _FOR_THE_TILT * most
     determinant = math.log1p(loss.smoothness / strength)
     moved, _ = bisect(lambda mu: tilted_mu(mu, determinant) <= allowed)
     if moved < least:
