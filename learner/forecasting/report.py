@@ -97,11 +97,11 @@ class Keeping:
 _NOTHING = Keeping()
 
 
-AskRoom = Callable[[Mapping[str, Charge]], Awaitable[Mapping[str, bool]]]
-"""Asks the parties whether their charges, by name, fit what all runs have left; their answers are by name."""
+AskRoom = Callable[[RunSpec, Mapping[str, Charge]], Awaitable[Mapping[str, bool]]]
+"""Asks the parties whether their charges for a run, by name, fit what all runs have left; their answers are by name."""
 
 
-async def _ask_nobody(_charges: Mapping[str, Charge]) -> dict[str, bool]:
+async def _ask_nobody(_run: RunSpec, _charges: Mapping[str, Charge]) -> dict[str, bool]:
     """Return no answer: an `AskRoom` without parties."""
     return {}
 
@@ -277,9 +277,9 @@ class Foresight:
         """Ask those that answer for the keys that they pin, and for their ``budgets`` unless these do not count."""
         away = {name: heard.silent[name] for name in spec.names if name in heard.silent}
         members = [self.roster[name] for name in spec.names if name in facts and name not in away]
-        study = spec.study.digest
+        study, rows = spec.study.digest, spec.apart
         payers = members if budgets else []
-        asked = ask_all(payers, lambda party: party.budget(study), self.deadline, once=True)
+        asked = ask_all(payers, lambda party: party.budget(study, rows), self.deadline, once=True)
         if spec.secure_sum == "none":
             reports, foreseen = await asked, None
         else:
@@ -301,7 +301,7 @@ class Foresight:
         """Review a run, whose parties are asked whether its charge fits, unless their ``budgets`` do not count."""
         payers = (answers.facts or {}) if budgets else ()
         members = [self.roster[name] for name in payers if name not in answers.away]
-        ask_room = partial(_ask_room, members, spec.study.digest, self.deadline)
+        ask_room = partial(_ask_room, members, self.deadline)
         return await _review(spec, answers, time, seconds, settle=self.settle, ask_room=ask_room, keeping=keeping)
 
 
@@ -316,12 +316,13 @@ def _sized(draft: RunSpec, facts: Mapping[str, StudyFacts]) -> RunSpec:
 
 
 async def _ask_room(
-    members: Sequence[PartyClient], study: str, deadline: float, charges: Mapping[str, Charge]
+    members: Sequence[PartyClient], deadline: float, run: RunSpec, charges: Mapping[str, Charge]
 ) -> dict[str, bool]:
     """Ask as an `AskRoom` does; without the parties that do not say."""
     costs = {name: charge for name, charge in charges.items() if isinstance(charge, Cost)}
     charged = [party for party in members if party.name in costs]
-    answers = await ask_all(charged, lambda party: party.room(study, costs[party.name]), deadline, once=True)
+    study, rows = run.study.digest, run.apart
+    answers = await ask_all(charged, lambda party: party.room(study, costs[party.name], rows), deadline, once=True)
     return {party.name: fits for party, fits in zip(charged, answers, strict=True) if isinstance(fits, bool)}
 
 
@@ -339,11 +340,13 @@ async def _review(  # noqa: PLR0913 -- the run, what is known of its parties, an
     kept = await asyncio.to_thread(keeping.of, draft, answers.facts or {})
     spec, reasons = await asyncio.to_thread(settle, kept.run, answers.facts, time.rounds_in(seconds))
     charges, objected = await asyncio.to_thread(_charged, spec, answers)
+    room = dict(await ask_room(spec, charges))
     evaluation = kept.evaluation or keeping.asked
     if evaluation is not None:
         more = await asyncio.to_thread(_charged_later, evaluation, spec, answers, objected)
         charges = {name: _sum_of(charge, more[name]) for name, charge in charges.items()}
-    room = await ask_room(charges)
+        for name, fits in (await ask_room(evaluation, more)).items():  # of other rows, so both need not fit together
+            room[name] = fits and room.get(name, True)
     return Review(spec, reasons, charges, objected, room, answers, evaluation, kept.words, keeping.has_threshold)
 
 

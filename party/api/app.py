@@ -25,6 +25,7 @@ from pydantic import Field, FiniteFloat, TypeAdapter
 from starlette.background import BackgroundTask
 from starlette.responses import JSONResponse, Response
 
+from parley.common.data.study import Rows
 from parley.common.encoding.canonical_json import JSON
 from parley.common.encoding.npy import NPY, unpack_array
 from parley.common.errors import InvalidInputError, ParleyError, UnsupportedMediaError, WorkFailedError
@@ -61,6 +62,7 @@ from parley.party.policy import key_cautions, pins_of
 from parley.party.settings import PartySettings
 
 OfStudy = Annotated[Digest | None, Query(description="the study's digest; the first that the learner may ask about")]
+OfRows = Annotated[Rows | None, Query(description="the rows that a run is about, if the study holds some out; all")]
 ApprovedRun = Annotated[Identifier, Path(description="a run that the party has approved")]
 _ROUND_PATHS = re.compile(r"/v1/runs/[^/]+/rounds/[^/]+")
 _DESCRIPTION = "Answers rounds of approved runs about its owner's private examples, with noise, and counts the cost."
@@ -198,14 +200,17 @@ def _add_facts(app: FastAPI, desk: PartyDesk) -> None:
         return await desk.do(request, response, lambda: pins_of(party.settings, learner))
 
     @app.get("/v1/budget", summary="What may be spent, and what this learner has spent", tags=["party"])
-    async def show_budget(request: Request, response: Response, study: OfStudy = None) -> BudgetReport:
+    async def show_budget(
+        request: Request, response: Response, study: OfStudy = None, rows: OfRows = None
+    ) -> BudgetReport:
         """Epsilon and delta of the account that pays for a study: allowed, and as this learner's own runs have left it.
 
-        What others have spent is not shown, so less may be left: `/v1/budget/room` says whether a run fits. What is
+        It is what is left for a run about these rows: what others of the study's rows have lost does not count. What
+        others have spent is not shown, so less may be left: `/v1/budget/room` says whether a run fits. What is
         spent is what the answers cost if no question had depended on an earlier answer; only the limit is a promise.
         """
         learner = caller(request)
-        return await desk.do(request, response, lambda: party.budget(learner, study))
+        return await desk.do(request, response, lambda: party.budget(learner, study, rows))
 
     @app.get("/v1/budget/room", summary="Whether a run of a price fits", tags=["party"])
     async def show_room(  # noqa: PLR0913, PLR0917 -- the parts of a price
@@ -216,10 +221,11 @@ def _add_facts(app: FastAPI, desk: PartyDesk) -> None:
         delta: Annotated[WholeUnits, Query(description="in units of 1e-18")] = 0,
         gdp: Annotated[WholeUnits, Query(description="mu^2 in units of 1e-12, of a Gaussian part")] = 0,
         slack: Annotated[WholeUnits, Query(description="delta beside the Gaussian part, in units of 1e-18")] = 0,
+        rows: OfRows = None,
     ) -> Room:
         """Say whether a run that costs so much fits into what all runs have left for it; costs nothing."""
         learner, cost = caller(request), Cost(epsilon, delta, gdp, slack)
-        return await desk.do(request, response, lambda: party.room(learner, study, cost))
+        return await desk.do(request, response, lambda: party.room(learner, study, cost, rows))
 
 
 def _add_runs(app: FastAPI, desk: PartyDesk) -> None:

@@ -124,6 +124,9 @@ def _print_account(statement: Statement, policy: Policy) -> None:
         typer.echo(privacy_statement.NOT_A_SUM)
     if len(statement.usages) > 1 or statement.set_aside:
         print_table(_parts(statement))
+    if statement.rows:
+        print_table(_rows(statement))
+        typer.echo(accounts.IN_PARALLEL)
     so_far, *left = privacy_statement.in_words(statement.account, policy.max_epsilon_per_run, policy.max_delta_per_run)
     for sentence in (so_far, *(_shares(statement) if statement.set_aside else left)):
         typer.echo(sentence)
@@ -137,6 +140,15 @@ def _shares(statement: Statement) -> Iterator[str]:
         left = f"one more run for it may cost epsilon {statement.one_more[study]:.3g}"
         yield f"A part of {share:.4g} of the account is set aside for {study}: {left}."
     yield f"One more run for any other study may cost epsilon {statement.one_more['']:.3g}."
+
+
+def _rows(statement: Statement) -> list[tuple[str, ...]]:
+    """Return a table of what the rows of studies have lost that are asked about apart from others."""
+    rows = [
+        (usage.study, usage.rows, f"{usage.spent:.2%}", f"{usage.reserved:.2%}", f"{usage.one_more:.3g}")
+        for usage in statement.rows
+    ]
+    return [("study", "rows", "spent", "reserved", "one more: epsilon"), *rows]
 
 
 def _parts(statement: Statement) -> list[tuple[str, ...]]:

@@ -3,6 +3,15 @@
 `Books` takes the records in order and keeps what later questions need. The party and a distant auditor compute the
 same from the same records.
 
+*In parallel.* Two tables that are neighbours differ in one record, which has the same place in both. Places are divided
+by public rules: those for training and those held out. So what is asked about places where the record is not has the
+same distribution for both, also if questions were chosen by all earlier answers: such answers add nothing to the loss,
+and the filter holds for each record whose own charges it counts. Therefore a run must fit beside the runs that may be
+about the same places (`Places.is_apart`), and an account has spent what the worst-off record may have lost (`_worst`).
+Runs are apart only if one entry pins the data of both: other data, or another share that is held out, may put a record
+at another place. Studies add up, because a record of each study's table may differ. So do runs that hide all that the
+owner holds, those of its own, and those of which an older version wrote no places.
+
 Older versions charged the epsilon of a run with a delta round by round. That undercharges a run that its learner
 ends early (see `parley.common.runs.pricing`). So all of its epsilon counts as spent with the first answer that has a
 delta, even if older records say less; this holds for open runs and for those that have ended. Newer records say so
@@ -18,6 +27,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import accumulate, chain, pairwise
 from operator import itemgetter
 from typing import Self
@@ -46,6 +56,7 @@ _LAST_ROUND = 2**63 - 1
 ALL = ""
 """The word for the account of all whose rows the owner holds."""
 NOTHING = Cost(0, 0)
+_EMPTY = Account(0, 0)
 RunKey = tuple[str, str]
 """Learner and run."""
 ONCE = "once:"
@@ -91,15 +102,35 @@ class RoundEntries(Mapping[int, int]):
 
 
 @dataclass(frozen=True, slots=True)
+class Places:
+    """The places in a study's table that runs are about, as a public rule divides them.
+
+    ``since`` is the entry that pins the data, 0 for runs that may be about any place. ``rows`` are those for training
+    or those held out; empty for both.
+    """
+
+    since: int = 0
+    rows: str = ""
+
+    def is_apart(self, other: Places) -> bool:
+        """Say whether no record is at places of both."""
+        return self.since == other.since and bool(self.rows and other.rows) and self.rows != other.rows
+
+
+ANYWHERE = Places()
+
+
+@dataclass(frozen=True, slots=True)
 class Use:
     """What runs are for, and which account pays: that of ``people`` for a ``study`` of a ``learner``.
 
-    The study of a run of the owner's own is empty if the owner did not say it.
+    The study of a run of the owner's own is empty if the owner did not say it. ``places`` are what the runs are about.
     """
 
     people: str
     study: str
     learner: str
+    places: Places = ANYWHERE
 
 
 @dataclass(slots=True)
@@ -131,10 +162,10 @@ class RunBook:
         return self.answers.last
 
     @classmethod
-    def begin(cls, entry: Entry, approved: Approved) -> Self:
-        """Return the book of a run that was just approved."""
+    def begin(cls, entry: Entry, approved: Approved, places: Places) -> Self:
+        """Return the book of a run that was just approved, about these places."""
         total, lasts = approved.reserved, approved.lasts
-        use = Use(approved.people, approved.study, approved.learner)
+        use = Use(approved.people, approved.study, approved.learner, places)
         return cls(use, entry.number, total, approved.rounds, lasts, total, entry.at + lasts)
 
 
@@ -199,6 +230,8 @@ class Books:
         """The account of each group of people, by the owner's word for them; that of all has none."""
         self.uses: dict[Use, Account] = {}
         """What the runs of each use have spent and reserved, in the account that pays for them."""
+        self._by_places: dict[tuple[str, str], dict[Places, Account]] = {}
+        """What the runs of each study have spent and reserved at places of its table, by people and study."""
         self.at = 0
         """When the last record was written, in seconds since 1970."""
         self.runs = Runs()
@@ -249,7 +282,7 @@ class Books:
                     composition=composition,
                 )
             case Approved():
-                run = RunBook.begin(entry, record)
+                run = RunBook.begin(entry, record, self._places(record))
                 self.runs.put((record.learner, record.run), run)
                 self._settle(run.use, lambda account: replace(account, reserved=account.reserved + record.reserved))
                 day = learner_day(record.learner, entry.at)
@@ -288,13 +321,66 @@ class Books:
         """All records that pin data, with their entries' numbers, in their order."""
         return sorted((pin for pins in self.pins.values() for pin in pins), key=itemgetter(0))
 
-    def used(self, people: str, counts: Callable[[Use], bool]) -> Account:
-        """Return the account of these people as only those uses have left it that count."""
-        spent = reserved = NOTHING
+    def places(self, study: str, rows: str) -> Places:
+        """Return the places of the ``rows`` of a study's data as they are pinned now; `ANYWHERE` if they are not."""
+        pins = self.pins.get(study)
+        return Places(pins[-1][0], rows) if pins and rows else ANYWHERE
+
+    def used(self, people: str, counts: Callable[[Use], bool], beside: Use | None = None) -> Account:
+        """Return the account of these people as only those uses have left it that count.
+
+        If a use is given ``beside`` which it has to fit, those that are apart from it do not count.
+        """
+        studies: dict[str, dict[Places, Account]] = {}
         for use, account in list(self.uses.items()):
             if use.people == people and counts(use):
-                spent, reserved = spent + account.spent, reserved + account.reserved
-        return replace(self.accounts.get(people, self.account), spent=spent, reserved=reserved)
+                by_places = studies.setdefault(use.study, {})
+                by_places[use.places] = _replaced(by_places.get(use.places, _EMPTY), _EMPTY, account)
+        return self._with(
+            people,
+            [
+                _worst(by_places, beside.places if beside and study == beside.study else ANYWHERE)
+                for study, by_places in studies.items()
+            ],
+        )
+
+    def added(self, people: str) -> dict[tuple[str, str], Account]:
+        """Return by study and learner what its runs have added to what the account had spent, and to what is reserved.
+
+        They are taken in the order in which they first came, so that all of them add up to the account. What runs at
+        other places had cost already, a run adds nothing to.
+        """
+        had: dict[tuple[str, str], Account] = {}
+        taken: dict[str, dict[Places, Account]] = {}
+        uses = [(use, account) for use, account in list(self.uses.items()) if use.people == people]
+        for is_spent in (True, False):
+            for use, account in uses:
+                by_places, key = taken.setdefault(use.study, {}), (use.study, use.learner)
+                before = _worst(by_places)
+                more = replace(account, reserved=NOTHING) if is_spent else replace(account, spent=NOTHING)
+                by_places[use.places] = _replaced(by_places.get(use.places, _EMPTY), _EMPTY, more)
+                growth = _replaced(_worst(by_places), before, _EMPTY)
+                had[key] = _replaced(had.get(key, _EMPTY), _EMPTY, growth)
+        return had
+
+    def lost(self, use: Use) -> Account:
+        """Return what a record at a use's places may have lost in its study; the limit is not that of an account."""
+        return _worst(self._by_places.get((use.people, use.study), {}), use.places)
+
+    def left_to(self, use: Use) -> Account:
+        """Return the account that pays for a use as a run of that use finds it: without what is apart from it.
+
+        Of people who have no account yet it is as large as that of all.
+        """
+        account = self.accounts.get(use.people)
+        if account is None:
+            return self._with(use.people, [])
+        return _replaced(account, self.lost(replace(use, places=ANYWHERE)), self.lost(use))
+
+    def _with(self, people: str, totals: Iterable[Account]) -> Account:
+        """Return the account of these people with what these have spent and reserved together."""
+        empty = replace(self.accounts.get(people, self.account), spent=NOTHING, reserved=NOTHING)
+        return reduce(lambda account, total: _replaced(account, _EMPTY, total), totals, empty)
 
     def is_charged(self, people: str, study: str) -> bool:
         """Say whether the account of these people has paid for runs of a study, or may have to; of any for no name.
@@ -364,15 +450,60 @@ class Books:
         freed, run.reserved = run.reserved, NOTHING
         self._settle(run.use, lambda account: account.release(freed))
 
+    def _places(self, record: Approved) -> Places:
+        """Return what a run is about that is approved now: anything if it is the owner's, or hides all data at once."""
+        is_apart = record.learner != OWNER and record.adjacency == "replace_one"
+        return self.places(record.study, record.rows) if is_apart else ANYWHERE
+
     def _settle(self, use: Use, change: Callable[[Account], Account]) -> None:
-        """Change the account that pays for a use, and what the use has had of it."""
-        self.accounts[use.people] = change(self.accounts[use.people])
-        self.uses[use] = change(self.uses.get(use, Account(0, 0)))
+        """Change what a use has had, and the account that pays for it, by what the worst-off record may have lost."""
+        by_places = self._by_places.setdefault((use.people, use.study), {})
+        before = _worst(by_places)
+        self.uses[use] = change(self.uses.get(use, _EMPTY))
+        by_places[use.places] = change(by_places.get(use.places, _EMPTY))
+        self.accounts[use.people] = _replaced(self.accounts[use.people], before, _worst(by_places))
 
 
 def is_used(account: Account) -> bool:
     """Say whether anything was charged to an account, or is reserved."""
     return account.spent + account.reserved != NOTHING
+
+
+def larger(one: Cost, other: Cost) -> Cost:
+    """Return the larger of two costs, in each unit."""
+    return one + other.split(one)[1]
+
+
+def _worst(by_places: Mapping[Places, Account], beside: Places = ANYWHERE) -> Account:
+    """Return what the worst-off record of a study's table has spent and reserved, of those at the places ``beside``.
+
+    Each unit of the cost is the largest that a record may have lost: of what is apart the larger, of all else the sum.
+    """
+    taken = {places: account for places, account in by_places.items() if not places.is_apart(beside)}
+    spent = _most_of({places: account.spent for places, account in taken.items()})
+    together = _most_of({places: account.spent + account.reserved for places, account in taken.items()})
+    return Account(0, 0, spent, together - spent)
+
+
+def _most_of(costs: Mapping[Places, Cost]) -> Cost:
+    """Return the most that these costs may be together to one record, in each unit."""
+    divided: dict[int, list[Cost]] = {}
+    total = NOTHING
+    for places, cost in costs.items():
+        if places.rows:
+            divided.setdefault(places.since, []).append(cost)
+        else:
+            total += cost
+    return sum((reduce(larger, parts) for parts in divided.values()), total)
+
+
+def _replaced(account: Account, before: Account, now: Account) -> Account:
+    """Return an account in which something has spent and reserved what it has ``now`` in place of ``before``."""
+    return replace(
+        account,
+        spent=account.spent - before.spent + now.spent,
+        reserved=account.reserved - before.reserved + now.reserved,
+    )
 
 
 def _packed(book: RunBook) -> bytes:
@@ -381,6 +512,7 @@ def _packed(book: RunBook) -> bytes:
     values = [
         book.use.people,
         book.use.study,
+        [book.use.places.since, book.use.places.rows],
         book.number,
         book.total.units,
         book.rounds,
@@ -394,13 +526,12 @@ def _packed(book: RunBook) -> bytes:
 
 def _unpacked(packed: bytes, learner: str) -> RunBook:
     """Unpack a book of a learner's run that `_packed` packed."""
-    people, study, number, total, rounds, lasts, expires, *answers, once, joined, ended, prepaid, charged = json.loads(
-        zlib.decompress(packed)
-    )
+    people, study, places, *values = json.loads(zlib.decompress(packed))
+    number, total, rounds, lasts, expires, *answers, once, joined, ended, prepaid, charged = values
     entries = RoundEntries()
     for round, entry in zip(*map(accumulate, answers), strict=True):
         entries.add(round, entry)
-    use = Use(people, study, learner)
+    use = Use(people, study, learner, Places(*places))
     return RunBook(
         use, number, Cost(*total), rounds, lasts, NOTHING, expires, entries, once, joined, ended, prepaid, charged
     )

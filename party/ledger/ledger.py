@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ValidationError
 
-from parley.common.data.study import Study
+from parley.common.data.study import Rows, Study
 from parley.common.encoding.npy import pack_array
 from parley.common.errors import (
     ConflictError,
@@ -69,7 +69,6 @@ from parley.party.ledger.books import (
     OwnerBook,
     RunBook,
     RunKey,
-    Use,
     is_accounted,
     is_used,
     learner_day,
@@ -256,18 +255,19 @@ class LedgerChain(SignedChain):
     def _add_record(self, number: int, record: dict[str, Any]) -> None:
         self.books.add(from_json(number, record))
 
-    def require(self, learner: str, study: str, cost: Cost) -> str:
+    def require(self, learner: str, study: str, cost: Cost, rows: Rows | None = None) -> str:
         """Return the people whose account pays for a new run. Raises BudgetExhaustedError where too little is left.
 
-        Raises ForbiddenError if another account pays for runs of the study already.
+        The run is about these ``rows`` of the study alone, if they are given. Raises ForbiddenError if another account
+        pays for runs of the study already.
         """
-        people = self.accounts.people(study)
-        if study and self.books.pays_for(study) - {people}:
+        use = self.accounts.use(learner, study, rows)
+        if study and self.books.pays_for(study) - {use.people}:
             raise ForbiddenError(
                 "the owner's settings name other people for this study than its account has paid for", rule="people"
             )
-        self.accounts.require(Use(people, study, learner), cost)
-        return people
+        self.accounts.require(use, cost)
+        return use.people
 
     def salted_pins(self) -> list[SaltedPin]:
         """Return all records that pin data, in their order, with their salts."""
@@ -297,7 +297,7 @@ class Consents:
             if (learner, proposal.run) not in self._books.runs:
                 spec = proposal.spec
                 self._chain.check_data(spec.study.name)
-                people = self._chain.require(learner, spec.study.name, price.total)
+                people = self._chain.require(learner, spec.study.name, price.total, spec.apart)
                 approved = Approved(
                     learner=learner,
                     run=proposal.run,
@@ -312,6 +312,7 @@ class Consents:
                     adjacency=price.adjacency,
                     lasts=self._reservation,
                     people=people,
+                    rows=spec.apart or "",
                 )
                 attachments = {"spec": spec.model_dump_json().encode(), "price": packed_price(price)}
                 _append(appending, approved, attachments)

@@ -1,0 +1,166 @@
+"""Runs about rows that are apart lose in parallel: what one record may have lost counts, not the sum."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parley.common.errors import BudgetExhaustedError
+from parley.common.privacy.account import Account, Cost
+from parley.common.privacy.guarantee import Adjacency
+from parley.party.ledger.accounts import Accounts, StudyTerms
+from parley.party.ledger.books import ANYWHERE, OWNER, Books, Places, Use
+from parley.party.ledger.records import Answered, Approved, Begun, Ended, Entry, LedgerRecord, Limited, Pinned
+
+LIMIT = 1_000_000
+
+
+def pinned(study: str = "one", n_examples: int = 100) -> Pinned:
+    return Pinned("table.csv", {}, "digest", "rows", study, "", n_examples)
+
+
+def approved(  # noqa: PLR0913, PLR0917 -- what a record says
+    run: str,
+    epsilon: int,
+    rows: str = "",
+    study: str = "one",
+    learner: str = "ann",
+    adjacency: Adjacency = "replace_one",
+) -> Approved:
+    cost = Cost(epsilon, 0)
+    return Approved(learner, run, "", "", study, "dp_gd", "0", "none", 1, cost, adjacency, 10**6, "", rows)
+
+
+def answered(run: str, epsilon: int, learner: str = "ann") -> Answered:
+    return Answered(learner, run, 1, "query", "step", Cost(epsilon, 0), "replace_one")
+
+
+def told(*records: LedgerRecord) -> Accounts:
+    """The accounts after these records, of a budget of epsilon 1."""
+    books = Books()
+    begun = Begun("party", "key", "nonce", {}, Cost(0, 0), "replace_one")
+    for number, record in enumerate((begun, Limited(LIMIT, 0, "replace_one", "basic"), *records), 1):
+        books.add(Entry(number, 1000 + number, record))
+    return Accounts(books)
+
+
+def left(accounts: Accounts, rows: str | None = None, study: str = "one") -> float:
+    return accounts.epsilon_left(accounts.use("ann", study, rows))  # type: ignore[arg-type]
+
+
+def test_an_evaluation_costs_nothing_up_to_what_training_has_cost_and_what_is_more_counts_once() -> None:
+    trained = (pinned(), approved("a", 600_000, "training"), answered("a", 600_000))
+    accounts = told(*trained)
+    assert (left(accounts, "training"), left(accounts, "held_out"), left(accounts)) == (0.4, 1.0, 0.4)
+    accounts = told(*trained, approved("b", 500_000, "held_out"))
+    assert accounts.of("one") == Account(LIMIT, 0, Cost(600_000, 0), composition="basic")
+    accounts = told(*trained, approved("b", 900_000, "held_out"))
+    assert accounts.of("one") == Account(LIMIT, 0, Cost(600_000, 0), Cost(300_000, 0), composition="basic")
+    assert (left(accounts, "training"), left(accounts, "held_out"), left(accounts)) == (0.4, 0.1, 0.1)
+    with pytest.raises(BudgetExhaustedError, match=r"epsilon 0\.1, delta 0 are left"):
+        accounts.require(accounts.use("ann", "one", "held_out"), Cost(100_001, 0))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        approved("b", 300_000),
+        approved("b", 300_000, "held_out", study="two"),
+        approved("b", 300_000, "held_out", learner=OWNER),
+        approved("b", 300_000, "held_out", adjacency="whole_party"),
+    ],
+    ids=["without rows", "another study", "the owner's own", "about all that is held"],
+)
+def test_what_may_be_about_the_same_record_adds_up(other: Approved) -> None:
+    accounts = told(pinned(), pinned("two"), approved("a", 600_000, "training"), other)
+    assert accounts.of("one").reserved == Cost(900_000, 0)
+    assert left(accounts, "training") == 0.1
+
+
+def test_other_data_are_divided_otherwise() -> None:
+    """Rows, order or share may have changed: a record held out now may have been one for training before."""
+    before = (
+        pinned(),
+        approved("a", 600_000, "training"),
+        Ended("ann", "a", "owner"),
+        approved("b", 600_000, "training"),
+    )
+    accounts = told(*before, pinned(), approved("c", 300_000, "held_out"))
+    assert accounts.of("one").reserved == Cost(900_000, 0)
+    assert (left(accounts, "training"), left(accounts, "held_out")) == (0.4, 0.1)
+
+
+def test_a_run_of_earlier_data_that_fails_is_charged_to_their_places() -> None:
+    records = (pinned(), approved("a", 600_000, "held_out"), Ended("ann", "a", "owner"), pinned())
+    failed = Ended("ann", "a", "failed", Cost(600_000, 0), "replace_one")
+    accounts = told(*records, failed, approved("b", 300_000, "held_out"))
+    assert (accounts.of("one").spent, accounts.of("one").reserved) == (Cost(600_000, 0), Cost(300_000, 0))
+
+
+def test_runs_without_pinned_data_are_about_anything() -> None:
+    accounts = told(approved("a", 600_000, "training"), approved("b", 300_000, "held_out"))
+    assert accounts.of("one").reserved == Cost(900_000, 0)
+    assert accounts.use("ann", "one", "training").places == ANYWHERE
+
+
+def test_a_learner_sees_what_its_own_runs_have_left_for_rows() -> None:
+    own = (pinned(), approved("a", 300_000, "training"), approved("b", 200_000, "held_out"))
+    others = (approved("c", 500_000, "training", learner="bob"), approved("d", 500_000, "held_out", learner="bob"))
+    for accounts in (told(*own), told(*own, *others)):
+        seen = [accounts.seen_by("ann", "one", rows).epsilon_left for rows in (None, "training", "held_out")]  # type: ignore[arg-type]
+        assert seen == [0.7, 0.7, 0.8]
+
+
+def test_a_share_holds_what_the_worst_off_rows_of_its_study_have_lost() -> None:
+    accounts = told(pinned(), approved("a", 400_000, "training"), approved("b", 400_000, "held_out"))
+    accounts.terms = {"one": StudyTerms(share=400_000)}
+    accounts.check_shares()
+    assert (left(accounts, "training"), left(accounts, study="two")) == (0.0, 0.6)
+
+
+def test_an_owner_is_shown_what_each_kind_of_rows_has_lost_and_parts_that_add_up() -> None:
+    accounts = told(
+        pinned(),
+        approved("a", 600_000, "training"),
+        answered("a", 600_000),
+        approved("b", 200_000, "held_out", learner="bob"),
+        approved("c", 100_000, "training", learner="bob"),
+    )
+    statement = accounts.statement("")
+    assert [(part.kind, part.learner, part.percent) for part in statement.parts] == [
+        ("spent", "ann", 60.0),
+        ("reserved", "bob", 10.0),
+        ("left", "", 30.0),
+    ]
+    assert [(usage.rows, usage.spent, usage.reserved, usage.one_more) for usage in statement.rows] == [
+        ("training rows", 0.6, 0.1, 0.3),
+        ("held-out rows", 0.0, 0.2, 0.8),
+    ]
+
+
+COSTS = st.builds(Cost, *[st.integers(0, 9)] * 4)
+PLACES = st.builds(Places, st.integers(1, 2), st.sampled_from(["", "training", "held_out"])) | st.just(ANYWHERE)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["one", "two"]), PLACES, COSTS), max_size=12))
+def test_no_record_has_lost_more_than_its_account_says(charges: list[tuple[str, Places, Cost]]) -> None:
+    """A record has one place in each study's table, in the data of each pin; it loses what is asked about these."""
+    books = Books()
+    books.accounts[""] = Account(10**6, 0)
+    for study, places, cost in charges:
+        books._settle(Use("", study, "ann", places), lambda account, cost=cost: account.settle(cost, Cost(0, 0)))
+    spent, added = books.account.spent, books.added("")
+    assert sum((account.spent for account in added.values()), Cost(0, 0)) == spent
+    assert books.used("", lambda _: True).spent == spent
+    worst = [0, 0, 0, 0]
+    for kinds in product(["training", "held_out"], repeat=4):
+        record = dict(zip(product(["one", "two"], [1, 2]), kinds, strict=True))
+        lost = Cost(0, 0)
+        for study, places, cost in charges:
+            if not places.rows or record[study, places.since] == places.rows:
+                lost += cost
+        worst = list(map(max, worst, lost.units))
+    assert worst == list(spent.units)
