@@ -38,6 +38,14 @@ class Data(DataSource):
             description="what to do with a value beyond the study's bounds: refuse to start, or clip it to the bounds"
         ),
     ] = "refuse"
+    earlier_rows: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="how many rows at the beginning of the table belong to an earlier period: runs are about those "
+            "after them alone, which have a budget of their own; the earlier rows keep what they have lost",
+        ),
+    ] = 0
 
 
 class Policy(Setting):

@@ -82,6 +82,12 @@ def is_held_out(n_rows: int, share: float) -> BoolArray:
     return np.diff(count_held_out(np.arange(n_rows + 1), share)) > 0
 
 
+def training_first(n_rows: int, share: float | None) -> IntArray:
+    """Return the places of n rows (n,), those for training first and those held out last, in order."""
+    is_held = is_held_out(n_rows, share) if share is not None else np.zeros(n_rows, dtype=np.bool_)
+    return np.concatenate([np.flatnonzero(~is_held), np.flatnonzero(is_held)])
+
+
 def move_held_out_last(X: FloatArray, y: FloatArray, share: float) -> None:
     """Move the held-out rows of X (n, d) and y (n,) after the others, in order and in place.
 

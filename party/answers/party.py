@@ -63,7 +63,7 @@ from parley.common.wire.party_api import (
     StudyFacts,
 )
 from parley.party.data.holdings import HeldStudy, Holdings
-from parley.party.data.owner_data import Holding
+from parley.party.data.owner_data import Holding, load_apart
 from parley.party.ledger.accounts import Accounts, StudyTerms
 from parley.party.ledger.books import ALL
 from parley.party.ledger.ledger import Ask, Compute, Consent, Ledger, OneTimeNoise, check_exists
@@ -90,6 +90,8 @@ def pin_of(held: StudySettings, holding: Holding) -> DataPin:
         n_examples=holding.n_examples,
         rows=digest_rows(holding.shard),
         contents=holding.loaded.contents,
+        first=data.earlier_rows,
+        digest_at=lambda first, end: digest_rows(load_apart(data, holding.study, (first, end)).shard),
     )
 
 
@@ -704,6 +706,7 @@ class Party:
             adjacency=consent.price.adjacency,
             prepared=self._is_prepared(learner, consent.spec) or not consent.spec.build().prepares,
             people=self.store.accounts.people(consent.spec.study.name) or None,
+            earlier_rows=self.store.books.runs[learner, proposal.run].use.places.first,
         )
         body = approval.model_dump_json().encode()
         return ApprovalAnswer(body, Binding.of(proposal.run, APPROVAL, digest, body), approval.prepared)

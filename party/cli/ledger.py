@@ -315,7 +315,7 @@ def _print_pins(entries: list[Entry], out: Printer) -> None:
         for entry, pin in pins:
             typer.echo(json.dumps({"number": entry.number, "at": entry.at, **asdict(pin)}))
         return
-    columns = ("number", "data since", "name", "people", "source", "tables", "study", "rows, salted")
+    columns = ("number", "data since", "name", "people", "source", "tables", "study", "rows", "salted digest")
     cells = [
         (
             str(entry.number),
@@ -325,6 +325,7 @@ def _print_pins(entries: list[Entry], out: Printer) -> None:
             " ".join(pin.source.split()),
             _tables(pin),
             pin.study[:12],
+            f"{pin.first + 1}-{pin.first + pin.n_examples}" if pin.n_examples else "-",
             pin.rows[:12],
         )
         for entry, pin in pins

@@ -11,8 +11,9 @@ lost may have cost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from typing import Any, Literal
 
 from parley.common.data.study import Rows
@@ -20,7 +21,7 @@ from parley.common.encoding.texts import basis_points
 from parley.common.errors import BudgetExhaustedError, InvalidInputError
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Cost, exhausted
 from parley.common.wire.party_api import BudgetReport
-from parley.party.ledger.books import ALL, NOTHING, Books, RunBook, Use, counted, is_used
+from parley.party.ledger.books import ALL, ANYWHERE, NOTHING, Books, Places, RunBook, Use, counted, is_used
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +145,11 @@ def promise_about(people: str) -> str:
 
 
 IN_PARALLEL = (
-    "A record is among a study's rows of one kind alone, so they lose in parallel: the account has spent the most that "
-    "those of one kind have lost."
+    "A record is among a study's rows of one kind or period alone, so they lose in parallel: the account has spent the "
+    "most that those of one have lost."
 )
 """Why the parts that rows have lost do not add up."""
-_IN_WORDS: Mapping[Rows, str] = {"training": "training rows", "held_out": "held-out rows"}
+_IN_WORDS: Mapping[str, str] = {"training": "training rows", "held_out": "held-out rows"}
 
 
 class Accounts:
@@ -276,14 +277,21 @@ class Accounts:
     def _rows(self, people: str) -> Iterator[RowsUsage]:
         """Yield what the rows of studies have lost that are asked about apart from others, in the data pinned now."""
         account = self._account(people)
-        uses = list(self._books.uses)
-        studies = dict.fromkeys(use.study for use in uses if use.people == people and use.places.rows)
-        for study in studies:
-            for rows, words in _IN_WORDS.items():
-                use = Use(people, study, "", self._books.places(study, rows))
+        by_study: dict[str, dict[Places, None]] = {}
+        for use in list(self._books.uses):
+            if use.people == people and use.places != ANYWHERE:
+                places = by_study.setdefault(use.study, {self._books.places(use.study, ""): None})
+                places[replace(use.places, rows="")] = None
+        for study, places in by_study.items():
+            latest = {one.first: one for one in sorted(places, key=lambda one: one.since)}
+            is_divided = any(use.places.rows for use in list(self._books.uses) if use.study == study)
+            if len(latest) == 1 and not is_divided:
+                continue
+            for one, rows in product(latest.values(), _IN_WORDS if is_divided else ("",)):
+                use = Use(people, study, "", replace(one, rows=rows))
                 lost = self._books.lost(use)
                 spent, reserved = account.part_of(lost.spent), account.part_of(lost.reserved)
-                yield RowsUsage(study, words, spent, reserved, self.epsilon_left(use))
+                yield RowsUsage(study, _rows_in_words(use.places, latest), spent, reserved, self.epsilon_left(use))
 
     def check_shares(self) -> None:
         """Raise InvalidInputError if more is set aside for a study than is left, or less than its runs have cost."""
@@ -312,6 +320,15 @@ class Accounts:
     def _shares(self, people: str) -> dict[str, int]:
         """Return the shares of an account that are set aside, in millionths, by study."""
         return {study: terms.share for study, terms in self.terms.items() if terms.people == people and terms.share}
+
+
+def _rows_in_words(places: Places, periods: Collection[int]) -> str:
+    """Return which rows these are, beside others of a study whose periods begin at these places."""
+    kind = _IN_WORDS.get(places.rows, "rows")
+    if len(periods) == 1:
+        return kind
+    end = min((first for first in periods if first > places.first), default=None)
+    return f"{kind} from {places.first + 1:,} {'on' if end is None else f'to {end:,}'}"
 
 
 def _holds(part: Account) -> bool:

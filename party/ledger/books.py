@@ -26,7 +26,7 @@ import zlib
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import reduce
 from itertools import accumulate, chain, pairwise
 from operator import itemgetter
@@ -57,6 +57,8 @@ ALL = ""
 """The word for the account of all whose rows the owner holds."""
 NOTHING = Cost(0, 0)
 _EMPTY = Account(0, 0)
+NO_END = 2**63 - 1
+"""After the last place in any table."""
 RunKey = tuple[str, str]
 """Learner and run."""
 ONCE = "once:"
@@ -103,7 +105,7 @@ class RoundEntries(Mapping[int, int]):
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The places in a study's table that runs are about, as a public rule divides them.
+    """The places in a study's table that runs are about, as public rules divide them: from ``first`` to before ``end``.
 
     ``since`` is the entry that pins the data, 0 for runs that may be about any place. ``rows`` are those for training
     or those held out; empty for both.
@@ -111,10 +113,13 @@ class Places:
 
     since: int = 0
     rows: str = ""
+    first: int = 0
+    end: int = NO_END
 
     def is_apart(self, other: Places) -> bool:
-        """Say whether no record is at places of both."""
-        return self.since == other.since and bool(self.rows and other.rows) and self.rows != other.rows
+        """Say whether no record is at places of both: the other study's are not meant, for each has its own table."""
+        is_divided = self.since == other.since and bool(self.rows and other.rows) and self.rows != other.rows
+        return is_divided or self.end <= other.first or other.end <= self.first
 
 
 ANYWHERE = Places()
@@ -323,8 +328,10 @@ class Books:
 
     def places(self, study: str, rows: str) -> Places:
         """Return the places of the ``rows`` of a study's data as they are pinned now; `ANYWHERE` if they are not."""
-        pins = self.pins.get(study)
-        return Places(pins[-1][0], rows) if pins and rows else ANYWHERE
+        if not (pins := self.pins.get(study)):
+            return ANYWHERE
+        number, pinned = pins[-1]
+        return Places(number, rows, pinned.first, pinned.first + pinned.n_examples if pinned.n_examples else NO_END)
 
     def used(self, people: str, counts: Callable[[Use], bool], beside: Use | None = None) -> Account:
         """Return the account of these people as only those uses have left it that count.
@@ -487,13 +494,20 @@ def _worst(by_places: Mapping[Places, Account], beside: Places = ANYWHERE) -> Ac
 
 def _most_of(costs: Mapping[Places, Cost]) -> Cost:
     """Return the most that these costs may be together to one record, in each unit."""
+    firsts = {places.first for places in costs}
+    return reduce(larger, (_cost_at(first, costs) for first in firsts), NOTHING)
+
+
+def _cost_at(place: int, costs: Mapping[Places, Cost]) -> Cost:
+    """Return the most that these costs may be together to the record at a place, in each unit."""
     divided: dict[int, list[Cost]] = {}
     total = NOTHING
     for places, cost in costs.items():
-        if places.rows:
-            divided.setdefault(places.since, []).append(cost)
-        else:
-            total += cost
+        if places.first <= place < places.end:
+            if places.rows:
+                divided.setdefault(places.since, []).append(cost)
+            else:
+                total += cost
     return sum((reduce(larger, parts) for parts in divided.values()), total)
 
 
@@ -512,7 +526,7 @@ def _packed(book: RunBook) -> bytes:
     values = [
         book.use.people,
         book.use.study,
-        [book.use.places.since, book.use.places.rows],
+        astuple(book.use.places),
         book.number,
         book.total.units,
         book.rounds,

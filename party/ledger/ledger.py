@@ -62,6 +62,7 @@ from parley.common.wire.party_api import RunProposal
 from parley.party.ledger.accounts import Accounts, Statement, StudyTerms, whose
 from parley.party.ledger.books import (
     ALL,
+    NO_END,
     NOTHING,
     ONCE,
     OWNER,
@@ -699,9 +700,13 @@ class Ledger:
         because it cancels in their difference. What was charged stays charged. From then on this process approves and
         answers runs of the study only while the pinned data are ``data``, which it has loaded.
 
-        Raises InvalidInputError if the same people would get a second account.
+        Raises InvalidInputError if the same people would get a second account, or rows that were asked about would get
+        the budget of a new period.
         """
         books, study = self.books, data.study.name
+        if accept:  # before the transaction, for it reads the table again
+            self.chain.look()
+            self._check_period(data)
         with self.chain.transaction() as appending:
             self.check_people(data, self.chain.about)
             earlier = self._pin_before(data)
@@ -793,6 +798,30 @@ class Ledger:
                         f"the account of {whose(pinned.people)} pays for: the same people have one account, so it "
                         f"cannot be that of {whose(data.people)}"
                     )
+
+    def _check_period(self, data: DataPin) -> None:
+        """Raise InvalidInputError unless rows that runs were about in earlier periods are where they were.
+
+        That is how the party knows that no record in them is among the later ones, which have a budget of their own.
+        """
+        name, uses = data.study.name, list(self.books.uses)
+        latest = {pinned.first: (number, pinned) for number, pinned in self.books.pins.get(name, [])}
+        ends: dict[int, int] = {}
+        for places in (use.places for use in uses if use.study == name and use.places.since):
+            ends[places.first] = max(places.end, ends.get(places.first, 0))
+        for first, end in sorted(ends.items()):
+            number, pinned = latest[first]
+            if first < data.first < end:
+                raise InvalidInputError(
+                    f"studies: {name}: data.earlier_rows = {data.first}, and runs were about rows after these: a new "
+                    f"period begins after all of them{f', so earlier_rows must be at least {end}' * (end < NO_END)}"
+                )
+            if first < data.first and not data.has_in_place(pinned, self._salt(number)):
+                raise InvalidInputError(
+                    f"studies: {name}: data.earlier_rows = {data.first}, and rows {first + 1} to "
+                    f"{first + pinned.n_examples} are not what they were when runs were about them, or their study has "
+                    "changed: later rows have a budget of their own only after rows that stay where they are"
+                )
 
     def _salt(self, number: int) -> bytes:
         return self.chain.attachment(number, SALT)

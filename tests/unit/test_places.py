@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 
 import pytest
@@ -110,7 +111,7 @@ def test_a_learner_sees_what_its_own_runs_have_left_for_rows() -> None:
     own = (pinned(), approved("a", 300_000, "training"), approved("b", 200_000, "held_out"))
     others = (approved("c", 500_000, "training", learner="bob"), approved("d", 500_000, "held_out", learner="bob"))
     for accounts in (told(*own), told(*own, *others)):
-        seen = [accounts.seen_by("ann", "one", rows).epsilon_left for rows in (None, "training", "held_out")]  # type: ignore[arg-type]
+        seen = [accounts.seen_by("ann", "one", rows).epsilon_left for rows in (None, "training", "held_out")]
         assert seen == [0.7, 0.7, 0.8]
 
 
@@ -151,7 +152,7 @@ def test_no_record_has_lost_more_than_its_account_says(charges: list[tuple[str, 
     books = Books()
     books.accounts[""] = Account(10**6, 0)
     for study, places, cost in charges:
-        books._settle(Use("", study, "ann", places), lambda account, cost=cost: account.settle(cost, Cost(0, 0)))
+        books._settle(Use("", study, "ann", places), partial(Account.settle, cost=cost, reserved=Cost(0, 0)))
     spent, added = books.account.spent, books.added("")
     assert sum((account.spent for account in added.values()), Cost(0, 0)) == spent
     assert books.used("", lambda _: True).spent == spent

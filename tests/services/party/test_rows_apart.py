@@ -14,7 +14,8 @@ from parley.common.runs.specification import RunSpec
 from parley.party.answers.party import open_store, pin_of
 from parley.party.api.app import create_party_app
 from parley.party.data.owner_data import load_holding
-from parley.party.ledger import audit, ledger
+from parley.party.ledger import audit
+from parley.party.ledger.records import Approved
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, ask, completed, propose, run_spec, weights
 
@@ -102,7 +103,7 @@ def test_an_auditor_refuses_a_charge_to_other_rows(cluster: Cluster, monkeypatch
         propose(client, training(cluster), "first").raise_for_status()
         with open_store(settings) as store:
             entries, _ = audit.verify(audit.export(store), settings.identity.key)
-        assert [entry.record.rows for entry in entries if isinstance(entry.record, ledger.Approved)] == ["training"]
+        assert [entry.record.rows for entry in entries if isinstance(entry.record, Approved)] == ["training"]
         monkeypatch.setattr(RunSpec, "apart", "held_out")
         propose(client, training(cluster), "second").raise_for_status()
     monkeypatch.undo()
