@@ -358,6 +358,11 @@ class PartySettings(ServiceSettings):
                     "studies: people: a budget for all that the owner holds (policy.adjacency is whole_party) is one "
                     "account: it cannot be told apart by people"
                 )
+            if entry.data.earlier_rows and self.policy.adjacency == "whole_party":
+                raise ValueError(
+                    "data.earlier_rows: a budget for all that the owner holds (policy.adjacency is whole_party) counts "
+                    "for earlier and later rows together"
+                )
             if unknown := sorted(set(entry.policy.learners or ()) - names):
                 raise ValueError(f"studies: {entry.name}: learners: unknown: {', '.join(unknown)}")
         for people, share in shares.items():

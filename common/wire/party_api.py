@@ -248,7 +248,7 @@ class Approval(Strict):
 
 
 _NOBODY = "nobody among "
-_NO_RECORD = "no record among the first "
+_NO_RECORD = "no record that earlier runs were about is among the rows of "
 _RESTS = ", as the owner says: what all runs together promise a person rests on it"
 
 
@@ -266,8 +266,7 @@ def assumptions_of(approvals: Mapping[str, SignedApproval]) -> tuple[str, ...]:
         if approval.people is not None
     )
     of_periods = (
-        f"{_NO_RECORD}{approval.earlier_rows:,} rows of {name} is among the later ones, which have a budget of their "
-        f"own{_RESTS}"
+        f"{_NO_RECORD}{name} after its first {approval.earlier_rows:,}, which have a budget of their own{_RESTS}"
         for name, approval in read.items()
         if approval.earlier_rows
     )

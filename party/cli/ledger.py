@@ -402,11 +402,9 @@ def accept_data_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> Non
         with party.open_store(settings) as store:
             before = set(store.consents.open_runs())
             is_first = not store.books.pins
-            changed = {
-                data.study.name: changes
-                for data in [party.pin_of(held, owner_data.load_holding(settings, held)) for held in settings.held]
-                if (changes := store.pin(data, accept=True))
-            }
+            pins = [party.pin_of(held, owner_data.load_holding(settings, held)) for held in settings.held]
+            changed = {data.study.name: changes for data in pins if (changes := store.pin(data, accept=True))}
+            earlier_rows = {data.study.name: data.first for data in pins if data.first}
             ended = sorted(before - set(store.consents.open_runs()))
     if out.is_json:
         changes = [part for parts in changed.values() for part in parts]
@@ -418,6 +416,10 @@ def accept_data_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> Non
         return
     for study, changes in changed.items():
         typer.echo(f"accepted: of {study}, {', '.join(changes)} changed; what was charged stays charged")
+        if first := earlier_rows.get(study):
+            typer.echo(
+                f"  its rows from {first + 1:,} on have a budget of their own, if none of them was asked about before"
+            )
     for learner, run in ended:
         typer.echo(f"  run {run} of {learner} has ended")
 

@@ -3,14 +3,19 @@
 `Books` takes the records in order and keeps what later questions need. The party and a distant auditor compute the
 same from the same records.
 
-*In parallel.* Two tables that are neighbours differ in one record, which has the same place in both. Places are divided
-by public rules: those for training and those held out. So what is asked about places where the record is not has the
-same distribution for both, also if questions were chosen by all earlier answers: such answers add nothing to the loss,
-and the filter holds for each record whose own charges it counts. Therefore a run must fit beside the runs that may be
-about the same places (`Places.is_apart`), and an account has spent what the worst-off record may have lost (`_worst`).
-Runs are apart only if one entry pins the data of both: other data, or another share that is held out, may put a record
-at another place. Studies add up, because a record of each study's table may differ. So do runs that hide all that the
-owner holds, those of its own, and those of which an older version wrote no places.
+*In parallel.* Two tables that are neighbours differ in one record, at the same place of both. Places are divided by
+public rules: into those for training and those held out, and into periods, each after the last. An answer about other
+places than that of the record has the same distribution for both tables, given all answers before it, also if its
+question was chosen by them: the likelihood ratio of all answers is the product of those about the record's place alone.
+So a filter that counts these alone holds for each record. A run must therefore fit beside all that may be about the
+same places (`Places.is_apart`), and an account has spent what the worst-off record may have lost (`_worst`).
+
+Rows for training and rows held out are apart if one entry pins the data of both: other data, or another share that is
+held out, may put a record elsewhere. Runs of two periods are apart because `Ledger.pin` checks that the earlier rows
+are where they were, and that the later ones come after all of them. That nobody moved a record within a period, to
+accept that as changed data, is the owner's word. Studies add up, because neighbours differ in a record of each table.
+So does what may be about any place: runs that hide all that the owner holds, runs of its own, and those that were
+approved before any data were pinned for their study by name.
 
 Older versions charged the epsilon of a run with a delta round by round. That undercharges a run that its learner
 ends early (see `parley.common.runs.pricing`). So all of its epsilon counts as spent with the first answer that has a

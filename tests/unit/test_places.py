@@ -14,7 +14,18 @@ from parley.common.privacy.account import Account, Cost
 from parley.common.privacy.guarantee import Adjacency
 from parley.party.ledger.accounts import Accounts, StudyTerms
 from parley.party.ledger.books import ANYWHERE, OWNER, Books, Places, Use
-from parley.party.ledger.records import Answered, Approved, Begun, Ended, Entry, LedgerRecord, Limited, Pinned
+from parley.party.ledger.records import (
+    Answered,
+    Approved,
+    Begun,
+    Ended,
+    Entry,
+    LedgerRecord,
+    Limited,
+    Pinned,
+    from_json,
+    to_json,
+)
 
 LIMIT = 1_000_000
 
@@ -140,6 +151,25 @@ def test_an_owner_is_shown_what_each_kind_of_rows_has_lost_and_parts_that_add_up
         ("training rows", 0.6, 0.1, 0.3),
         ("held-out rows", 0.0, 0.2, 0.8),
     ]
+
+
+def test_what_older_versions_wrote_counts_for_all_rows_of_its_data() -> None:
+    older = [to_json(record, 1000) for record in (pinned(), approved("a", 600_000), approved("b", 300_000))]
+    for record in older:
+        record.pop("rows" if record["kind"] == "approved" else "first")
+    accounts = told(*(from_json(number, record).record for number, record in enumerate(older)))
+    assert accounts.of("one").reserved == Cost(900_000, 0)
+    assert [left(accounts, rows) for rows in (None, "training", "held_out")] == [0.1, 0.1, 0.1]
+
+
+def test_what_is_asked_about_several_periods_counts_in_each() -> None:
+    later = Pinned("table.csv", {}, "digest", "rows", "one", "", 50, first=100)
+    periods = (pinned(), approved("a", 600_000, "training"), later, approved("b", 700_000, "held_out"))
+    accounts = told(*periods)
+    assert accounts.of("one").reserved == Cost(700_000, 0)
+    assert (left(accounts, "training"), left(accounts, "held_out")) == (1.0, 0.3)
+    accounts = told(*periods, pinned("one", 150), approved("c", 100_000))
+    assert (accounts.of("one").reserved, left(accounts)) == (Cost(800_000, 0), 0.2)
 
 
 COSTS = st.builds(Cost, *[st.integers(0, 9)] * 4)
