@@ -127,8 +127,10 @@ def _print_account(statement: Statement, policy: Policy) -> None:
     if statement.rows:
         print_table(_rows(statement))
         typer.echo(accounts.IN_PARALLEL)
-    so_far, *left = privacy_statement.in_words(statement.account, policy.max_epsilon_per_run, policy.max_delta_per_run)
-    for sentence in (so_far, *(_shares(statement) if statement.set_aside else left)):
+    so_far, left = privacy_statement.in_words(statement.account, policy.max_epsilon_per_run, policy.max_delta_per_run)
+    if statement.rows:
+        left = f"To runs about any other rows: {left[0].lower()}{left[1:]}"
+    for sentence in (so_far, *(_shares(statement) if statement.set_aside else [left])):
         typer.echo(sentence)
     if statement.people:
         typer.echo(f"The limit holds for a person only if {accounts.promise_about(statement.people)}.")

@@ -491,7 +491,7 @@ def _worst(by_places: Mapping[Places, Account], beside: Places = ANYWHERE) -> Ac
 
     Each unit of the cost is the largest that a record may have lost: of what is apart the larger, of all else the sum.
     """
-    taken = {places: account for places, account in by_places.items() if not places.is_apart(beside)}
+    taken = {places: account for places, account in list(by_places.items()) if not places.is_apart(beside)}
     spent = _most_of({places: account.spent for places, account in taken.items()})
     together = _most_of({places: account.spent + account.reserved for places, account in taken.items()})
     return Account(0, 0, spent, together - spent)

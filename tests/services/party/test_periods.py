@@ -11,17 +11,20 @@ import httpx
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
+from typer.testing import CliRunner
 
 from parley.common.data.study import is_held_out
 from parley.common.errors import DataChangedError, InvalidInputError
 from parley.common.runs.specification import Member, RunSpec
+from parley.common.service.tokens import hash_token
 from parley.common.wire.party_api import Approval
 from parley.party.answers.party import check_pin, open_store, pin_of
 from parley.party.api.app import create_party_app
+from parley.party.cli.main import party_app
 from parley.party.data.owner_data import load_apart, load_here, load_holding
 from parley.party.ledger import audit
 from parley.party.settings import PartySettings
-from tests.support.cluster import Cluster
+from tests.support.cluster import LEARNER, Cluster
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
 
 N_EARLIER, N_NEW = 40, 30
@@ -98,6 +101,37 @@ def test_new_rows_have_a_budget_of_their_own_and_earlier_ones_keep_what_they_los
     accept(everything)
     with serving(everything) as client:  # it is about rows of both periods, and has to fit beside what either has lost
         assert propose(client, run_of(cluster, N_EARLIER + N_NEW + 1), "third").status_code == 403
+
+
+def test_the_commands_say_what_each_period_has_lost(cluster: Cluster, tmp_path: Path) -> None:
+    with serving(settings_of(cluster)) as client:
+        trained(client, cluster, "first", N_EARLIER)
+    append(cluster)
+    config = tmp_path / "party.toml"
+    config.write_text(
+        f"""
+name = "party-1"
+state = "{cluster.root / "party-1"}"
+study = "{cluster.study_path}"
+data = {{source = "{cluster.root / "party-1.csv"}", earlier_rows = {N_EARLIER}}}
+policy = {{epsilon = 1, delta = 1e-5, max_epsilon_per_run = 0.5, max_delta_per_run = 1e-6}}
+learners = [{{name = "learner", token_hash = "{hash_token(LEARNER)}"}}]
+"""
+    )
+
+    def run(*words: str) -> str:
+        return CliRunner().invoke(party_app, [*words, "--config", str(config)], catch_exceptions=False).stdout
+
+    assert "its rows from 41 on have a budget of their own" in run("accept-data")
+    with serving(settings_of(cluster, N_EARLIER)) as client:
+        propose(client, run_of(cluster, N_NEW), "second").raise_for_status()
+    text = run("budget")
+    lines = [line.split() for line in text.splitlines() if line.startswith(cluster.study.name)]
+    assert [line[1:-3] for line in lines] == [["rows", "from", "1", "to", "40"], ["rows", "from", "41", "on"]]
+    assert lines[0][-3] == lines[1][-2] != lines[1][-3] == lines[0][-2] == "0.00%"
+    assert "so they lose in parallel" in text
+    assert "To runs about any other rows: that leaves one Gaussian run of (0.3" in text
+    assert [line.split()[-2] for line in run("log", "--data").splitlines()[1:]] == ["1-40", "41-70"]
 
 
 def move_a_row(lines: list[str]) -> list[str]:
