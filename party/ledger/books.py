@@ -242,6 +242,8 @@ class Books:
         """What the runs of each use have spent and reserved, in the account that pays for them."""
         self._by_places: dict[tuple[str, str], dict[Places, Account]] = {}
         """What the runs of each study have spent and reserved at places of its table, by people and study."""
+        self._worst: dict[tuple[str, str], Account] = {}
+        """What the worst-off record of each study's table may have lost by them."""
         self.at = 0
         """When the last record was written, in seconds since 1970."""
         self.runs = Runs()
@@ -387,7 +389,7 @@ class Books:
         account = self.accounts.get(use.people)
         if account is None:
             return self._with(use.people, [])
-        return _replaced(account, self.lost(replace(use, places=ANYWHERE)), self.lost(use))
+        return _replaced(account, self._worst.get((use.people, use.study), _EMPTY), self.lost(use))
 
     def _with(self, people: str, totals: Iterable[Account]) -> Account:
         """Return the account of these people with what these have spent and reserved together."""
@@ -469,11 +471,14 @@ class Books:
 
     def _settle(self, use: Use, change: Callable[[Account], Account]) -> None:
         """Change what a use has had, and the account that pays for it, by what the worst-off record may have lost."""
-        by_places = self._by_places.setdefault((use.people, use.study), {})
-        before = _worst(by_places)
+        study = use.people, use.study
+        by_places = self._by_places.setdefault(study, {})
         self.uses[use] = change(self.uses.get(use, _EMPTY))
         by_places[use.places] = change(by_places.get(use.places, _EMPTY))
-        self.accounts[use.people] = _replaced(self.accounts[use.people], before, _worst(by_places))
+        before, self._worst[study], account = self._worst.get(study), _worst(by_places), self.accounts[use.people]
+        is_one = len(by_places) == 1  # then all of the study changes alike, which is quicker
+        now = change(account) if is_one else _replaced(account, before or _EMPTY, self._worst[study])
+        self.accounts[use.people] = now
 
 
 def is_used(account: Account) -> bool:
@@ -492,6 +497,8 @@ def _worst(by_places: Mapping[Places, Account], beside: Places = ANYWHERE) -> Ac
     Each unit of the cost is the largest that a record may have lost: of what is apart the larger, of all else the sum.
     """
     taken = {places: account for places, account in list(by_places.items()) if not places.is_apart(beside)}
+    if len(taken) == 1:
+        return next(iter(taken.values()))
     spent = _most_of({places: account.spent for places, account in taken.items()})
     together = _most_of({places: account.spent + account.reserved for places, account in taken.items()})
     return Account(0, 0, spent, together - spent)
