@@ -55,6 +55,9 @@ from parley.common.strict import Digest, PlainName, PlainText, Strict
 Rows = Literal["training", "held_out"]
 """Which rows a run is about; all are for training if a study holds none out."""
 
+ChargedRows = Literal["training", "held_out", "all"]
+"""Which of its study's pinned rows a run is charged to."""
+
 _NEAREST = 2.0**-20
 _BLOCK = 2**14
 

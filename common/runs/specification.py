@@ -18,7 +18,7 @@ from parley.common.algorithms import MOST_ROUNDS, build_algorithm, settle
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.class_weights import ClassWeights, resolved_weights
 from parley.common.data.columns import Label
-from parley.common.data.study import Rows, Study, count_held_out
+from parley.common.data.study import ChargedRows, Study, count_held_out
 from parley.common.encoding.canonical_json import canonical, canonical_digest, own_json
 from parley.common.encoding.fixed_point import MAX_EXAMPLES
 from parley.common.errors import InvalidInputError
@@ -194,14 +194,15 @@ class RunOutline(Strict):
         return self
 
     @property
-    def apart(self) -> Rows | None:
-        """The rows that the run is about, if a record in the study's others loses nothing by it; None for all rows.
+    def charged_rows(self) -> ChargedRows | None:
+        """The rows to which the run is charged: a record elsewhere loses nothing by it. None for any that a party has.
 
-        A run that hides all that a party holds is about all rows, by whose side nothing is apart.
+        A run that hides all that a party holds is charged to any.
         """
         algorithm = build_algorithm(self.algorithm)
-        is_divided = self.study.hold_out is not None and algorithm.adjacency == "replace_one"
-        return algorithm.rows if is_divided else None
+        if algorithm.adjacency == "whole_party":
+            return None
+        return "all" if self.study.hold_out is None else algorithm.rows
 
     def digest_among(self, members: Digest) -> str:
         """Return SHA-256 of the canonical JSON, with the ``members``' digest in place of the members."""

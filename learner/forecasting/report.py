@@ -277,7 +277,7 @@ class Foresight:
         """Ask those that answer for the keys that they pin, and for their ``budgets`` unless these do not count."""
         away = {name: heard.silent[name] for name in spec.names if name in heard.silent}
         members = [self.roster[name] for name in spec.names if name in facts and name not in away]
-        study, rows = spec.study.digest, spec.apart
+        study, rows = spec.study.digest, spec.charged_rows
         payers = members if budgets else []
         asked = ask_all(payers, lambda party: party.budget(study, rows), self.deadline, once=True)
         if spec.secure_sum == "none":
@@ -321,7 +321,7 @@ async def _ask_room(
     """Ask as an `AskRoom` does; without the parties that do not say."""
     costs = {name: charge for name, charge in charges.items() if isinstance(charge, Cost)}
     charged = [party for party in members if party.name in costs]
-    study, rows = run.study.digest, run.apart
+    study, rows = run.study.digest, run.charged_rows
     answers = await ask_all(charged, lambda party: party.room(study, costs[party.name], rows), deadline, once=True)
     return {party.name: fits for party, fits in zip(charged, answers, strict=True) if isinstance(fits, bool)}
 

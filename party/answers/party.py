@@ -29,7 +29,7 @@ from parley.common import parley_version
 from parley.common.arrays import IntArray
 from parley.common.data.shard import Shard
 from parley.common.data.sparse import SparseShard
-from parley.common.data.study import Rows
+from parley.common.data.study import ChargedRows
 from parley.common.encoding.fixed_point import to_wire
 from parley.common.encoding.npy import pack_array
 from parley.common.encoding.texts import so_many
@@ -420,19 +420,19 @@ class Party:
         """Return what a learner may know before it proposes a run."""
         return facts_of(self.settings, self.holdings.open_to(learner))
 
-    def budget(self, learner: str, study: str | None = None, rows: Rows | None = None) -> BudgetReport:
+    def budget(self, learner: str, study: str | None = None, rows: ChargedRows | None = None) -> BudgetReport:
         """Return what a learner's own runs have left of the account for the study with this digest; its first if None.
 
-        It is what is left for a run about these ``rows`` alone; about all if None. Raises ForbiddenError if it may ask
-        about no such study.
+        It is what is left for a run about these ``rows``; about all of the study's if None. Raises ForbiddenError if it
+        may ask about no such study.
         """
         first = next((held.digest for held in self.holdings.open_to(learner)), "")
         held = self.holdings.find(learner, study or first)
         self.store.chain.expire()
-        return BudgetReport.of(self.store.accounts.seen_by(learner, held.name, rows))
+        return BudgetReport.of(self.store.accounts.seen_by(learner, held.name, rows or "all"))
 
-    def room(self, learner: str, study: str, cost: Cost, rows: Rows | None = None) -> Room:
-        """Return whether a run of this cost, about these ``rows``, fits into what is left for a learner.
+    def room(self, learner: str, study: str, cost: Cost, rows: ChargedRows | None = None) -> Room:
+        """Return whether a run of this cost, about these ``rows`` or any, fits into what is left for a learner.
 
         Raises as `budget` does.
         """
@@ -504,7 +504,7 @@ class Party:
     def _ask_owner(self, held: HeldStudy, learner: str, proposal: RunProposal, price: Price) -> None:
         """Raise AwaitingOwnerError until the owner has decided, and ForbiddenError after a no; a yes is a consent."""
         self.store.chain.expire()
-        use = self.store.accounts.use(learner, held.name, proposal.spec.apart)
+        use = self.store.accounts.use(learner, held.name, proposal.spec.charged_rows)
         self.store.accounts.require(use, price.total)  # raises now if the budget could not pay after a yes
         book_before = self.store.books.owner.get((learner, proposal.run))
         book = self.store.questions.ask(learner, proposal, price, self.settings.policy.approval_hours * 3600)
@@ -655,7 +655,7 @@ class Party:
         try:
             yield
         except BudgetExhaustedError:
-            raise self.store.accounts.refusal(learner, spec.study.name, cost, spec.apart) from None
+            raise self.store.accounts.refusal(learner, spec.study.name, cost, spec.charged_rows) from None
 
     @contextmanager
     def _failing(self, agreed: AgreedRun) -> Iterator[None]:

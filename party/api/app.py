@@ -25,7 +25,7 @@ from pydantic import Field, FiniteFloat, TypeAdapter
 from starlette.background import BackgroundTask
 from starlette.responses import JSONResponse, Response
 
-from parley.common.data.study import Rows
+from parley.common.data.study import ChargedRows
 from parley.common.encoding.canonical_json import JSON
 from parley.common.encoding.npy import NPY, unpack_array
 from parley.common.errors import InvalidInputError, ParleyError, UnsupportedMediaError, WorkFailedError
@@ -62,7 +62,7 @@ from parley.party.policy import key_cautions, pins_of
 from parley.party.settings import PartySettings
 
 OfStudy = Annotated[Digest | None, Query(description="the study's digest; the first that the learner may ask about")]
-OfRows = Annotated[Rows | None, Query(description="the rows that a run is about, if the study holds some out; all")]
+OfRows = Annotated[ChargedRows | None, Query(description="those of the study's rows to which a run is charged")]
 ApprovedRun = Annotated[Identifier, Path(description="a run that the party has approved")]
 _ROUND_PATHS = re.compile(r"/v1/runs/[^/]+/rounds/[^/]+")
 _DESCRIPTION = "Answers rounds of approved runs about its owner's private examples, with noise, and counts the cost."
@@ -205,9 +205,10 @@ def _add_facts(app: FastAPI, desk: PartyDesk) -> None:
     ) -> BudgetReport:
         """Epsilon and delta of the account that pays for a study: allowed, and as this learner's own runs have left it.
 
-        It is what is left for a run about these rows: what others of the study's rows have lost does not count. What
-        others have spent is not shown, so less may be left: `/v1/budget/room` says whether a run fits. What is
-        spent is what the answers cost if no question had depended on an earlier answer; only the limit is a promise.
+        It is what is left for a run about these rows, all that the study has now if none are named: what others have
+        lost does not count. What other learners have spent is not shown, so less may be left: `/v1/budget/room` says
+        whether a run fits. What is spent is what the answers cost if no question had depended on an earlier answer;
+        only the limit is a promise.
         """
         learner = caller(request)
         return await desk.do(request, response, lambda: party.budget(learner, study, rows))
@@ -223,7 +224,10 @@ def _add_facts(app: FastAPI, desk: PartyDesk) -> None:
         slack: Annotated[WholeUnits, Query(description="delta beside the Gaussian part, in units of 1e-18")] = 0,
         rows: OfRows = None,
     ) -> Room:
-        """Say whether a run that costs so much fits into what all runs have left for it; costs nothing."""
+        """Say whether a run that costs so much fits into what all runs have left for it; costs nothing.
+
+        It is charged to these rows, to any that the party has if none are named.
+        """
         learner, cost = caller(request), Cost(epsilon, delta, gdp, slack)
         return await desk.do(request, response, lambda: party.room(learner, study, cost, rows))
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any, Literal
 
-from parley.common.data.study import Rows
+from parley.common.data.study import ChargedRows
 from parley.common.encoding.texts import basis_points
 from parley.common.errors import BudgetExhaustedError, InvalidInputError
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Cost, exhausted
@@ -186,8 +186,8 @@ class Accounts:
             return f"what no study has set aside of {account}"
         return account if len(self._books.accounts) > 1 else ""
 
-    def use(self, learner: str, study: str, rows: Rows | None = None) -> Use:
-        """Return what a new run is for: of a learner, about a study, or these ``rows`` of it alone."""
+    def use(self, learner: str, study: str, rows: ChargedRows | None = None) -> Use:
+        """Return what a new run is for: of a learner, about these ``rows`` of a study, or about any."""
         return Use(self.people(study), study, learner, self._books.places(study, rows or ""))
 
     def part(self, use: Use) -> Account:
@@ -226,10 +226,10 @@ class Accounts:
         else:
             replace(self._books.left_to(run.use), reserved=NOTHING).require(charge)
 
-    def seen_by(self, learner: str, study: str, rows: Rows | None = None) -> Account:
+    def seen_by(self, learner: str, study: str, rows: ChargedRows | None = None) -> Account:
         """Return the account that pays for a study's runs as a learner may see it: as its own runs have left it.
 
-        It is what is left for a run about these ``rows`` alone. If a share is set aside for the study, it is that part.
+        It is what is left for a run about these ``rows``, or about any; if a share is set aside for the study, of it.
         """
         terms = self.terms.get(study, StudyTerms())
         own = self._books.used(
@@ -239,7 +239,7 @@ class Accounts:
         )
         return replace(own, share=terms.share or MICRO)
 
-    def refusal(self, learner: str, study: str, cost: Cost, rows: Rows | None = None) -> BudgetExhaustedError:
+    def refusal(self, learner: str, study: str, cost: Cost, rows: ChargedRows | None = None) -> BudgetExhaustedError:
         """Return the error for a cost that does not fit, which tells a learner nothing but what its own runs cost."""
         own = self.seen_by(learner, study, rows)
         if not own.fits(cost):
@@ -280,7 +280,7 @@ class Accounts:
         by_study: dict[str, dict[Places, None]] = {}
         for use in list(self._books.uses):
             if use.people == people and use.places != ANYWHERE:
-                places = by_study.setdefault(use.study, {self._books.places(use.study, ""): None})
+                places = by_study.setdefault(use.study, {self._books.places(use.study, "all"): None})
                 places[replace(use.places, rows="")] = None
         for study, places in by_study.items():
             latest = {one.first: one for one in sorted(places, key=lambda one: one.since)}

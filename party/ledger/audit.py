@@ -233,5 +233,5 @@ def _check_charge(entry: Entry, books: Books, prices: dict[RunKey, Price], value
 def _rows_of(spec: bytes) -> str | None:
     """Return the rows that alone a run is about; None for all, and if the specification cannot be read."""
     with suppress(ValueError, ParleyError):
-        return RunSpec.model_validate_json(spec).apart
+        return RunSpec.model_validate_json(spec).charged_rows
     return None

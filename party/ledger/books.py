@@ -334,10 +334,11 @@ class Books:
         return sorted((pin for pins in self.pins.values() for pin in pins), key=itemgetter(0))
 
     def places(self, study: str, rows: str) -> Places:
-        """Return the places of the ``rows`` of a study's data as they are pinned now; `ANYWHERE` if they are not."""
-        if not (pins := self.pins.get(study)):
+        """Return the places of the ``rows`` of a study's data as they are pinned now; `ANYWHERE` for none named."""
+        if not rows or not (pins := self.pins.get(study)):
             return ANYWHERE
         number, pinned = pins[-1]
+        rows = "" if rows == "all" else rows
         return Places(number, rows, pinned.first, pinned.first + pinned.n_examples if pinned.n_examples else NO_END)
 
     def used(self, people: str, counts: Callable[[Use], bool], beside: Use | None = None) -> Account:
@@ -465,9 +466,12 @@ class Books:
         self._settle(run.use, lambda account: account.release(freed))
 
     def _places(self, record: Approved) -> Places:
-        """Return what a run is about that is approved now: anything if it is the owner's, or hides all data at once."""
-        is_apart = record.learner != OWNER and record.adjacency == "replace_one"
-        return self.places(record.study, record.rows) if is_apart else ANYWHERE
+        """Return what a run is about that is approved now: any place if it is the owner's, or hides all data at once.
+
+        Older versions wrote no rows of those that learners ran: they were about all that were pinned.
+        """
+        is_any = record.learner == OWNER or record.adjacency == "whole_party"
+        return ANYWHERE if is_any else self.places(record.study, record.rows or "all")
 
     def _settle(self, use: Use, change: Callable[[Account], Account]) -> None:
         """Change what a use has had, and the account that pays for it, by what the worst-off record may have lost."""

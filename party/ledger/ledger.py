@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ValidationError
 
-from parley.common.data.study import Rows, Study
+from parley.common.data.study import ChargedRows, Study
 from parley.common.encoding.npy import pack_array
 from parley.common.errors import (
     ConflictError,
@@ -256,11 +256,11 @@ class LedgerChain(SignedChain):
     def _add_record(self, number: int, record: dict[str, Any]) -> None:
         self.books.add(from_json(number, record))
 
-    def require(self, learner: str, study: str, cost: Cost, rows: Rows | None = None) -> str:
+    def require(self, learner: str, study: str, cost: Cost, rows: ChargedRows | None = None) -> str:
         """Return the people whose account pays for a new run. Raises BudgetExhaustedError where too little is left.
 
-        The run is about these ``rows`` of the study alone, if they are given. Raises ForbiddenError if another account
-        pays for runs of the study already.
+        The run is about these ``rows`` of the study, or about any. Raises ForbiddenError if another account pays for
+        runs of the study already.
         """
         use = self.accounts.use(learner, study, rows)
         if study and self.books.pays_for(study) - {use.people}:
@@ -298,7 +298,7 @@ class Consents:
             if (learner, proposal.run) not in self._books.runs:
                 spec = proposal.spec
                 self._chain.check_data(spec.study.name)
-                people = self._chain.require(learner, spec.study.name, price.total, spec.apart)
+                people = self._chain.require(learner, spec.study.name, price.total, spec.charged_rows)
                 approved = Approved(
                     learner=learner,
                     run=proposal.run,
@@ -313,7 +313,7 @@ class Consents:
                     adjacency=price.adjacency,
                     lasts=self._reservation,
                     people=people,
-                    rows=spec.apart or "",
+                    rows=spec.charged_rows or "",
                 )
                 attachments = {"spec": spec.model_dump_json().encode(), "price": packed_price(price)}
                 _append(appending, approved, attachments)

@@ -103,8 +103,7 @@ class Approved:
     """A run was consented to. Its whole price is reserved for it, for ``lasts`` seconds from its last answer.
 
     ``user`` and ``purpose`` are the learner's words; ``spec`` is the digest of the specification; the account of
-    ``people`` pays. ``rows`` are those that the run is about if the study holds some out (`RunSpec.apart`), otherwise
-    empty. Attached: ``spec`` and ``price``.
+    ``people`` pays. ``rows`` are `RunSpec.charged_rows`, empty for any. Attached: ``spec`` and ``price``.
     """
 
     learner: str

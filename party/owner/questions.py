@@ -161,7 +161,7 @@ def account_in_words(accounts: Accounts, learner: str, spec: RunSpec, price: Pri
     """
     payer = accounts.payer(spec.study.name)
     paid_by = {"paid_by": payer} if payer else {}
-    use = accounts.use(learner, spec.study.name, spec.apart)
+    use = accounts.use(learner, spec.study.name, spec.charged_rows)
     try:
         accounts.require(use, price.total)
     except BudgetExhaustedError as error:

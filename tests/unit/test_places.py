@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from itertools import product
+from operator import add
 
 import pytest
 from hypothesis import given
@@ -28,6 +30,7 @@ from parley.party.ledger.records import (
 )
 
 LIMIT = 1_000_000
+BOTH = ("training", "held_out")
 
 
 def pinned(study: str = "one", n_examples: int = 100) -> Pinned:
@@ -173,12 +176,40 @@ def test_what_is_asked_about_several_periods_counts_in_each() -> None:
 
 
 COSTS = st.builds(Cost, *[st.integers(0, 9)] * 4)
-PLACES = st.builds(Places, st.integers(1, 2), st.sampled_from(["", "training", "held_out"])) | st.just(ANYWHERE)
+SPANS = {1: (0, 10), 2: (0, 12), 3: (12, 20)}
+"""The places of the rows that each of a study's pins is about: the third begins a period."""
+PLACES = st.just(ANYWHERE) | st.builds(
+    lambda since, rows: Places(since, rows, *SPANS[since]), st.sampled_from([*SPANS]), st.sampled_from(["", *BOTH])
+)
+CHARGES = st.lists(st.tuples(st.sampled_from(["one", "two"]), PLACES, COSTS), max_size=12)
+RECORDS = [(place, dict(zip(SPANS, kinds, strict=True))) for place in (0, 11, 15) for kinds in product(BOTH, repeat=3)]
+"""The places that a record of a study's table can have: one in the table, and one of both kinds in each pin's data."""
 
 
-@given(st.lists(st.tuples(st.sampled_from(["one", "two"]), PLACES, COSTS), max_size=12))
+def loses(study: str, record: tuple[int, dict[int, str]], charges: Iterable[tuple[str, Places, Cost]]) -> Cost:
+    """What a record of a study's table may have lost."""
+    place, kinds = record
+    return sum(
+        (
+            cost
+            for other, places, cost in charges
+            if other == study
+            and places.first <= place < places.end
+            and (not places.rows or places.rows == kinds[places.since])
+        ),
+        Cost(0, 0),
+    )
+
+
+def most(study: str, charges: Iterable[tuple[str, Places, Cost]]) -> list[int]:
+    """The most that a record of a study's table may have lost, in each unit."""
+    losses = [loses(study, record, charges).units for record in RECORDS]
+    return [max(units) for units in zip(*losses, strict=True)]
+
+
+@given(CHARGES)
 def test_no_record_has_lost_more_than_its_account_says(charges: list[tuple[str, Places, Cost]]) -> None:
-    """A record has one place in each study's table, in the data of each pin; it loses what is asked about these."""
+    """Nor is any unit of the cost more than the most that some record has lost."""
     books = Books()
     books.accounts[""] = Account(10**6, 0)
     for study, places, cost in charges:
@@ -186,12 +217,22 @@ def test_no_record_has_lost_more_than_its_account_says(charges: list[tuple[str, 
     spent, added = books.account.spent, books.added("")
     assert sum((account.spent for account in added.values()), Cost(0, 0)) == spent
     assert books.used("", lambda _: True).spent == spent
-    worst = [0, 0, 0, 0]
-    for kinds in product(["training", "held_out"], repeat=4):
-        record = dict(zip(product(["one", "two"], [1, 2]), kinds, strict=True))
-        lost = Cost(0, 0)
-        for study, places, cost in charges:
-            if not places.rows or record[study, places.since] == places.rows:
-                lost += cost
-        worst = list(map(max, worst, lost.units))
-    assert worst == list(spent.units)
+    assert list(spent.units) == list(map(add, most("one", charges), most("two", charges)))
+
+
+@given(CHARGES)
+def test_a_run_fits_if_and_only_if_no_record_would_lose_more_than_the_limit(
+    asked: list[tuple[str, Places, Cost]],
+) -> None:
+    books = Books()
+    books.accounts[""] = Account(20, 10**6, composition="basic")
+    charges: list[tuple[str, Places, Cost]] = []
+    for study, places, cost in asked:
+        use = Use("", study, "ann", places)
+        fits = books.left_to(use).fits(cost)
+        after = [*charges, (study, places, cost)]
+        assert fits == (most("one", after)[0] + most("two", after)[0] <= 20) or cost.epsilon == 0
+        if fits:
+            charges = after
+            books._settle(use, partial(Account.settle, cost=cost, reserved=Cost(0, 0)))
+    assert most("one", charges)[0] + most("two", charges)[0] <= 20

@@ -96,6 +96,8 @@ def test_new_rows_have_a_budget_of_their_own_and_earlier_ones_keep_what_they_los
         assert statement.rows[0].spent == statement.rows[1].spent == statement.account.parts["spent"] > 0.5
         entries, _ = audit.verify(audit.export(store), renewed.identity.key)
         assert len(entries) == store.chain.head.count
+        any_rows = store.accounts.use("learner", cluster.study.name)
+        assert store.accounts.epsilon_left(any_rows) == statement.account.epsilon_left < 0.5
     append(cluster, 1)
     everything = settings_of(cluster)
     accept(everything)

@@ -70,7 +70,7 @@ def test_a_run_about_all_that_is_held_fits_beside_neither(cluster: Cluster) -> N
     with TestClient(create_party_app(cluster.party_settings("party-1")), headers=ASKING) as client:
         propose(client, evaluation(cluster), "first").raise_for_status()
         votes = completed(run_spec(cluster, epsilon=0.9, delta=9e-6, algorithm="ensemble_vote", parameters={}))
-        assert votes.apart is None
+        assert votes.charged_rows is None
         assert refusal(client, votes) == "budget-exhausted"
 
 
@@ -104,7 +104,7 @@ def test_an_auditor_refuses_a_charge_to_other_rows(cluster: Cluster, monkeypatch
         with open_store(settings) as store:
             entries, _ = audit.verify(audit.export(store), settings.identity.key)
         assert [entry.record.rows for entry in entries if isinstance(entry.record, Approved)] == ["training"]
-        monkeypatch.setattr(RunSpec, "apart", "held_out")
+        monkeypatch.setattr(RunSpec, "charged_rows", "held_out")
         propose(client, training(cluster), "second").raise_for_status()
     monkeypatch.undo()
     with (
