@@ -175,6 +175,14 @@ def test_what_is_asked_about_several_periods_counts_in_each() -> None:
     assert (accounts.of("one").reserved, left(accounts)) == (Cost(800_000, 0), 0.2)
 
 
+def test_rows_of_one_study_are_apart_from_those_of_no_other() -> None:
+    """Though each begins at a place: two studies are of two tables, or one table in two orders."""
+    later = Pinned("table.csv", {}, "digest", "rows", "two", "", 50, first=100)
+    accounts = told(pinned(), later, approved("a", 600_000), approved("b", 300_000, study="two"))
+    assert (left(accounts, "all", "one"), left(accounts, "all", "two")) == (0.1, 0.1)
+    assert accounts.seen_by("ann", "two", "all").epsilon_left == 0.1
+
+
 COSTS = st.builds(Cost, *[st.integers(0, 9)] * 4)
 SPANS = {1: (0, 10), 2: (0, 12), 3: (12, 20)}
 """The places of the rows that each of a study's pins is about: the third begins a period."""
