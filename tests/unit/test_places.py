@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from parley.common.errors import BudgetExhaustedError
 from parley.common.privacy.account import Account, Cost
 from parley.common.privacy.guarantee import Adjacency
+from parley.common.runs.certificate import SignedApproval
+from parley.common.wire.party_api import Approval, assumptions_of, is_of_people
 from parley.party.ledger.accounts import Accounts, StudyTerms
 from parley.party.ledger.books import ANYWHERE, OWNER, Books, Places, Use
 from parley.party.ledger.records import (
@@ -181,6 +183,23 @@ def test_rows_of_one_study_are_apart_from_those_of_no_other() -> None:
     accounts = told(pinned(), later, approved("a", 600_000), approved("b", 300_000, study="two"))
     assert (left(accounts, "all", "one"), left(accounts, "all", "two")) == (0.1, 0.1)
     assert accounts.seen_by("ann", "two", "all").epsilon_left == 0.1
+
+
+def test_a_model_says_after_which_rows_its_own_come() -> None:
+    said = Approval(run="r", spec_digest="", rounds=1, epsilon=1.0, delta=0.0, adjacency="replace_one", prepared=True)
+    assert "earlier_rows" not in said.model_dump_json(), "older learners do not know it"
+    later = said.model_copy(update={"earlier_rows": 12_000, "people": "ward-7"})
+    approvals = {
+        name: SignedApproval(approval=approval.model_dump_json(), receipt="a.b")
+        for name, approval in (("a", said), ("b", later))
+    }
+    of_people, of_period = assumptions_of(approvals)
+    assert is_of_people(of_people)
+    assert is_of_people(of_period)
+    assert of_period == (
+        "no record that earlier runs were about is among the rows of b after its first 12,000, which have a budget of "
+        "their own, as the owner says: what all runs together promise a person rests on it"
+    )
 
 
 COSTS = st.builds(Cost, *[st.integers(0, 9)] * 4)
