@@ -80,18 +80,18 @@ _T = TypeVar("_T")
 
 def pin_of(held: StudySettings, holding: Holding) -> DataPin:
     """Describe the data of a study that a party has loaded, as its ledger pins them."""
-    data = held.data
+    data, study = held.data, holding.study
     tables = {name: at if isinstance(at, str) else _name_table(at) for name, at in sorted(data.tables.items())}
     return DataPin(
         source=data.source,
         tables=tables,
-        study=holding.study,
+        study=study,
         people=held.people or ALL,
         n_examples=holding.n_examples,
         rows=digest_rows(holding.shard),
         contents=holding.loaded.contents,
         first=data.earlier_rows,
-        digest_at=lambda first, end: digest_rows(load_apart(data, holding.study, (first, end)).shard),
+        digest_at=lambda first, end: digest_rows(load_apart(data, study, (first, end)).shard),
     )
 
 

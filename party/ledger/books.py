@@ -122,7 +122,7 @@ class Places:
     end: int = NO_END
 
     def is_apart(self, other: Places) -> bool:
-        """Say whether no record is at places of both: the other study's are not meant, for each has its own table."""
+        """Say whether no record is at places of both, which are those of one study's table."""
         is_divided = self.since == other.since and bool(self.rows and other.rows) and self.rows != other.rows
         return is_divided or self.end <= other.first or other.end <= self.first
 
@@ -362,8 +362,8 @@ class Books:
     def added(self, people: str) -> dict[tuple[str, str], Account]:
         """Return by study and learner what its runs have added to what the account had spent, and to what is reserved.
 
-        They are taken in the order in which they first came, so that all of them add up to the account. What runs at
-        other places had cost already, a run adds nothing to.
+        They are taken in the order in which they first came, so that all of them add up to the account. A run adds
+        nothing until it has cost more than those that are apart from it.
         """
         had: dict[tuple[str, str], Account] = {}
         taken: dict[str, dict[Places, Account]] = {}
@@ -480,7 +480,7 @@ class Books:
         self.uses[use] = change(self.uses.get(use, _EMPTY))
         by_places[use.places] = change(by_places.get(use.places, _EMPTY))
         before, self._worst[study], account = self._worst.get(study), _worst(by_places), self.accounts[use.people]
-        is_one = len(by_places) == 1  # then all of the study changes alike, which is quicker
+        is_one = len(by_places) == 1  # then the account changes as the study does, which is computed sooner
         now = change(account) if is_one else _replaced(account, before or _EMPTY, self._worst[study])
         self.accounts[use.people] = now
 
