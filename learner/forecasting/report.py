@@ -192,7 +192,7 @@ class Review:
 
     def crowded(self) -> set[str]:
         """Return the parties whose accounts would pay for the run if others had not spent or reserved too much."""
-        accounts, costs = self.answers.accounts, self.charges | self.alone
+        accounts, costs = self.answers.accounts, {**self.charges, **self.alone}
         return {
             name
             for name, fits in self.room.items()
