@@ -173,12 +173,12 @@ def test_of_two_classes_it_is_objective_perturbation() -> None:
         (5, 0.0, 50_000, "one_against_rest"),
         (5, 0.0, 500, "centroids"),
         (6, 0.0, 500_000, "output"),
-        (3, 1e-6, 50_000, "output"),
+        (3, 1e-6, 50_000, "one_against_rest"),
+        (5, 1e-6, 5000, "centroids"),
+        (6, 1e-6, 500_000, "output"),
     ],
 )
-def test_it_is_chosen_for_few_classes_and_many_rows_without_a_delta(
-    n_classes: int, delta: float, n: int, mechanism: str
-) -> None:
+def test_it_is_chosen_for_few_classes_and_many_rows(n_classes: int, delta: float, n: int, mechanism: str) -> None:
     facts = FederationFacts.uniform(
         np.array([n, n]), epsilon=1.0, delta=delta, n_features=D, loss=Softmax(n_classes), secure_sum=False
     )
