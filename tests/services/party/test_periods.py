@@ -105,7 +105,10 @@ def test_new_rows_have_a_budget_of_their_own_and_earlier_ones_keep_what_they_los
         assert propose(client, run_of(cluster, N_EARLIER + N_NEW + 1), "third").status_code == 403
 
 
-def test_the_commands_say_what_each_period_has_lost(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_commands_say_what_each_period_has_lost(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
     with serving(settings_of(cluster)) as client:
         trained(client, cluster, "first", N_EARLIER)
     append(cluster)
