@@ -38,6 +38,14 @@ class Data(DataSource):
             description="what to do with a value beyond the study's bounds: refuse to start, or clip it to the bounds"
         ),
     ] = "refuse"
+    earlier_rows: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="how many rows at the beginning of the table belong to an earlier period: runs are about those "
+            "after them alone, which have a budget of their own; the earlier rows keep what they have lost",
+        ),
+    ] = 0
 
 
 class Policy(Setting):
@@ -349,6 +357,11 @@ class PartySettings(ServiceSettings):
                 raise ValueError(
                     "studies: people: a budget for all that the owner holds (policy.adjacency is whole_party) is one "
                     "account: it cannot be told apart by people"
+                )
+            if entry.data.earlier_rows and self.policy.adjacency == "whole_party":
+                raise ValueError(
+                    "data.earlier_rows: a budget for all that the owner holds (policy.adjacency is whole_party) counts "
+                    "for earlier and later rows together"
                 )
             if unknown := sorted(set(entry.policy.learners or ()) - names):
                 raise ValueError(f"studies: {entry.name}: learners: unknown: {', '.join(unknown)}")

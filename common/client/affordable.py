@@ -28,8 +28,8 @@ from parley.common.wire.party_api import BudgetReport
 
 Charge = Cost | BudgetExhaustedError
 """What a run would be charged to a party at most, or why no budget allows it."""
-AskRoom = Callable[[Mapping[str, Charge]], Awaitable[Mapping[str, bool]]]
-"""Asks the parties whether their charges, by name, fit what all runs have left; their answers are by name."""
+AskRoom = Callable[[RunSpec, Mapping[str, Charge]], Awaitable[Mapping[str, bool]]]
+"""Asks the parties whether their charges for a run, by name, fit what all runs have left; their answers are by name."""
 Pricing = Callable[[RunSpec], Mapping[str, Charge]]
 """Returns what a run would be charged to each party, by name. It may take seconds."""
 
@@ -44,6 +44,17 @@ class Candidate:
     spec: RunSpec
     reasons: Mapping[str, str]
     instead: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """An evaluation that follows a run, and what each party will be charged for it.
+
+    It is of held-out rows, apart from those that the run is about.
+    """
+
+    spec: RunSpec
+    charges: Mapping[str, Charge]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +73,18 @@ class Priced:
 async def affordable(
     candidates: Iterator[Candidate],
     price: Pricing,
-    later: Mapping[str, Charge],
+    follower: Follower | None,
     accounts: Mapping[str, Account],
     ask: AskRoom,
 ) -> Priced:
     """Return the first candidate that all parties' accounts pay for, or the first of all if they pay for none.
 
-    ``later`` is what each party will be charged after the run, and ``accounts`` are as far as the caller knows them,
-    both by party. Raises InvalidInputError if the first candidate cannot be run.
+    ``accounts`` are as far as the caller knows them, by party, for the rows that the run is about. Those that the
+    ``follower`` is about have lost what evaluations cost, so it and the run need not fit together. Raises
+    InvalidInputError if the first candidate cannot be run.
     """
+    later = follower.charges if follower else {}
+    room_later = await ask(follower.spec, later) if follower else {}
     preferred: Priced | None = None
     short_first: list[str] = []
     refused: dict[str, list[Cost]] = {}
@@ -82,17 +96,19 @@ async def affordable(
                 raise
             continue
         charges = {name: sum_of(charge, later[name]) if name in later else charge for name, charge in alone.items()}
-        costs = {name: charge for name, charge in charges.items() if isinstance(charge, Cost)}
+        costs = {name: charge for name, charge in alone.items() if isinstance(charge, Cost)}
+        payable = all(isinstance(charge, Cost) for charge in charges.values())
         dear = {name for name, cost in costs.items() if any(not least.exceeds(cost) for least in refused.get(name, ()))}
         dear |= {name for name, cost in costs.items() if name in accounts and not accounts[name].fits(cost)}
-        room = await ask(charges) if preferred is None or not dear else {}
+        room = dict(await ask(candidate.spec, alone)) if preferred is None or not dear else {}
         short = sorted(name for name in costs if not room.get(name, name not in dear))
+        room |= {name: fits and room.get(name, True) for name, fits in room_later.items()}
         priced = Priced(candidate, alone, charges, room)
-        if preferred is None and (not short or len(costs) < len(charges)):
+        if preferred is None and (not short or not payable or not all(room_later.values())):
             return priced
         if preferred is None:
             preferred, short_first = priced, short
-        elif not short and len(costs) == len(charges):
+        elif not short and payable:
             return _in_place_of(preferred, priced, short_first)
         for name in short:
             refused.setdefault(name, []).append(costs[name])
@@ -101,26 +117,26 @@ async def affordable(
     return preferred
 
 
-async def chosen_among(  # noqa: PLR0913 -- what there is, and who pays
+async def chosen_among(
     candidates: Iterator[Candidate],
     price: Pricing,
     payers: Sequence[PartyClient],
-    study: str,
     seconds: float,
     *,
-    later: Callable[[], Mapping[str, Charge]] | None = None,
+    follower: Callable[[], Follower] | None = None,
 ) -> Candidate:
     """Return the first candidate that the accounts of the ``payers`` pay for, as `affordable` does.
 
     They are asked only if there is a choice, and have so many ``seconds`` to answer; one that does not counts as if
-    all fitted. ``later`` works out what each will be charged after the run.
+    all fitted. ``follower`` works out what follows the run.
     """
     first_two = await asyncio.to_thread(lambda: [*islice(candidates, 2)])
     if len(first_two) == 1 or not payers:
         return first_two[0]
-    more = {} if later is None else await asyncio.to_thread(later)
-    accounts = {name: report.account for name, report in (await ask_budgets(payers, study, seconds)).items()}
-    ask = partial(ask_room, payers, study, seconds)
+    more = None if follower is None else await asyncio.to_thread(follower)
+    reports = await ask_budgets(payers, first_two[0].spec, seconds)
+    accounts = {name: report.account for name, report in reports.items()}
+    ask = partial(ask_room, payers, seconds)
     return (await affordable(chain(first_two, candidates), price, more, accounts, ask)).candidate
 
 
@@ -166,24 +182,26 @@ def sum_of(first: Charge, second: Charge) -> Charge:
     return second if isinstance(first, Cost) else first
 
 
-async def ask_budgets(members: Sequence[PartyClient], study: str, seconds: float) -> dict[str, BudgetReport]:
-    """Ask parties, once, for the account that pays for a study; without those that do not say, by name."""
-    reports = await ask_all(members, lambda party: party.budget(study), seconds, once=True)
+async def ask_budgets(members: Sequence[PartyClient], run: RunSpec, seconds: float) -> dict[str, BudgetReport]:
+    """Ask parties, once, for the account that pays for a run; without those that do not say, by name."""
+    study, rows = run.study.digest, run.charged_rows
+    reports = await ask_all(members, lambda party: party.budget(study, rows), seconds, once=True)
     return {
         party.name: report for party, report in zip(members, reports, strict=True) if isinstance(report, BudgetReport)
     }
 
 
 async def ask_room(
-    members: Sequence[PartyClient], study: str, seconds: float, charges: Mapping[str, Charge]
+    members: Sequence[PartyClient], seconds: float, run: RunSpec, charges: Mapping[str, Charge]
 ) -> dict[str, bool]:
     """Ask as an `AskRoom` does; without the parties that do not say."""
     costs = {name: charge for name, charge in charges.items() if isinstance(charge, Cost)}
     charged = [party for party in members if party.name in costs]
-    answers = await ask_all(charged, lambda party: party.room(study, costs[party.name]), seconds, once=True)
+    study, rows = run.study.digest, run.charged_rows
+    answers = await ask_all(charged, lambda party: party.room(study, costs[party.name], rows), seconds, once=True)
     return {party.name: fits for party, fits in zip(charged, answers, strict=True) if isinstance(fits, bool)}
 
 
-async def ask_nobody(_charges: Mapping[str, Charge]) -> dict[str, bool]:
+async def ask_nobody(_run: RunSpec, _charges: Mapping[str, Charge]) -> dict[str, bool]:
     """Return no answer: an `AskRoom` without parties."""
     return {}

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from parley.common.arrays import IntArray
 from parley.common.client.peer import Peer
+from parley.common.data.study import ChargedRows
 from parley.common.encoding.fixed_point import checked_integers
 from parley.common.encoding.npy import NPY, unpack_array
 from parley.common.errors import InvalidInputError, PartyRefusedError, RefusedError, UnknownMembersError
@@ -26,6 +27,11 @@ _LONGEST_REFUSAL = 2**16
 def _longest_answer(width: int) -> int:
     """Return the most bytes that an answer of so many integers, or a refusal instead, may have."""
     return max(longest_body([(width,)]), _LONGEST_REFUSAL)
+
+
+def _about(rows: ChargedRows | None) -> str:
+    """Return the part of a request that says which rows a run is about."""
+    return f"&rows={rows}" if rows else ""
 
 
 class PartyClient(Peer):
@@ -47,15 +53,18 @@ class PartyClient(Peer):
         content, _ = await self._request("GET", "/v1/party/pins")
         return self._parse(PinnedKeys, content)
 
-    async def budget(self, study_digest: str) -> BudgetReport:
-        """Return the account that a study's runs are charged to, as this learner's own runs have left it."""
-        content, _ = await self._request("GET", f"/v1/budget?study={study_digest}")
+    async def budget(self, study_digest: str, rows: ChargedRows | None = None) -> BudgetReport:
+        """Return the account that a study's runs are charged to, as this learner's own runs have left it.
+
+        It is what is left for a run about these ``rows``; about all of the study's if None.
+        """
+        content, _ = await self._request("GET", f"/v1/budget?study={study_digest}{_about(rows)}")
         return self._parse(BudgetReport, content)
 
-    async def room(self, study_digest: str, cost: Cost) -> bool:
-        """Return whether a run of a study at this cost fits into what everybody's runs have left."""
+    async def room(self, study_digest: str, cost: Cost, rows: ChargedRows | None = None) -> bool:
+        """Return whether a run of a study at this cost, about these ``rows`` or any, fits into what all runs left."""
         price = "&".join(f"{name}={number}" for name, number in asdict(cost).items())
-        content, _ = await self._request("GET", f"/v1/budget/room?study={study_digest}&{price}")
+        content, _ = await self._request("GET", f"/v1/budget/room?study={study_digest}&{price}{_about(rows)}")
         return self._parse(Room, content).fits
 
     async def greet(self) -> None:

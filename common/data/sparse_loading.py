@@ -15,7 +15,7 @@ from parley.common.data.faults import FaultKind
 from parley.common.data.loading import Loading
 from parley.common.data.shard import Shard
 from parley.common.data.sparse import Matrix, SparseShard
-from parley.common.data.study import Study, is_held_out
+from parley.common.data.study import Study, training_first
 
 
 class SparseLoading(Loading):
@@ -88,10 +88,7 @@ class SparseLoading(Loading):
         rows, (y, dropped) = self.matrix(), self._labels(n_rows)
         rows.data = np.where(np.repeat(dropped, np.diff(rows.indptr)), 0.0, rows.data)
         shard = SparseShard(rows, y, norm=self._norm)
-        if self._share is None:
-            return shard
-        is_held = is_held_out(n_rows, self._share)
-        return shard.take(np.concatenate([np.flatnonzero(~is_held), np.flatnonzero(is_held)]))
+        return shard if self._share is None else shard.take(training_first(n_rows, self._share))
 
     def _n_numbers(self, n_rows: int) -> int:  # noqa: ARG002
         return sum(int(part.nnz) for part in self._parts)

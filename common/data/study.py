@@ -55,6 +55,9 @@ from parley.common.strict import Digest, PlainName, PlainText, Strict
 Rows = Literal["training", "held_out"]
 """Which rows a run is about; all are for training if a study holds none out."""
 
+ChargedRows = Literal["training", "held_out", "all"]
+"""Which of its study's pinned rows a run is charged to."""
+
 _NEAREST = 2.0**-20
 _BLOCK = 2**14
 
@@ -80,6 +83,12 @@ def is_held_out(n_rows: int, share: float) -> BoolArray:
     [3, 7]
     """
     return np.diff(count_held_out(np.arange(n_rows + 1), share)) > 0
+
+
+def training_first(n_rows: int, share: float | None) -> IntArray:
+    """Return the places of n rows (n,), those for training first and those held out last, in order."""
+    is_held = is_held_out(n_rows, share) if share is not None else np.zeros(n_rows, dtype=np.bool_)
+    return np.concatenate([np.flatnonzero(~is_held), np.flatnonzero(is_held)])
 
 
 def move_held_out_last(X: FloatArray, y: FloatArray, share: float) -> None:

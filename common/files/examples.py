@@ -18,7 +18,7 @@ import pyarrow as pa
 from parley.common.data.cells import Block, CellRules
 from parley.common.data.faults import UnfitDataError
 from parley.common.data.loading import BLOCK_ROWS, Loaded, Loading, RowLoading
-from parley.common.data.study import Study
+from parley.common.data.study import Study, training_first
 from parley.common.errors import InvalidDataError
 from parley.common.files.arrow import TableStream, column_of, join_batches
 from parley.common.files.column_names import check_same_columns, match_columns, renaming_notes
@@ -43,11 +43,23 @@ def load_examples(path: Path, study: Study, *, clip: bool = False, csv_format: C
     return _load_files(str(path), [path], study, csv_format, CellRules(clip))
 
 
-def load_source(data: DataSource, study: Study, *, clip: bool = False) -> Loaded:
+def load_source(
+    data: DataSource, study: Study, *, clip: bool = False, places: tuple[int, int | None] = (0, None)
+) -> Loaded:
     """Load the examples of a source: a file as `load_examples` does, or files, a table or a query in the order of rows.
 
-    Raises InvalidDataError as `load_examples` does, and for a query that is not one SELECT over the named tables.
+    Only those at ``places`` from the first to before the second are kept, and held out as if there were no others.
+
+    Raises InvalidDataError as `load_examples` does, for a query that is not one SELECT over the named tables, and if
+    there are no rows at these places.
     """
+    if places != (0, None):
+        whole = load_source(data, study.model_copy(update={"hold_out": None}), clip=clip)
+        first, end = places
+        n_rows = min(whole.shard.n_examples, whole.shard.n_examples if end is None else end) - first
+        if n_rows < 1:
+            raise InvalidDataError(f"the data has {whole.shard.n_examples} rows, and none after the first {first}")
+        return replace(whole, shard=whole.shard.take(first + training_first(int(n_rows), study.hold_out)))
     rules = CellRules(clip, data.values)
     if (paths := source_files(data)) is not None:
         return _load_files(data.source, paths, study, data.csv, rules)

@@ -45,6 +45,11 @@ ALWAYS = (
 )
 """What every promise assumes."""
 _SIZES = "the numbers of examples of all parties are public"
+IN_PLACE = (
+    "a record keeps its place in its owner's table, which decides whether it is held out, if what it contains changes, "
+    "and so do all others"
+)
+"""What every promise about the rows of a study assumes that holds some out."""
 _ONE_RECORD = (
     "the promise is to each record: a person with several, in one shard or in two, is hidden at each, not at all at "
     "once (group privacy)"
@@ -151,7 +156,8 @@ def _promise(algorithm: Algorithm, facts: OwnFacts, costs: list[Event], delta: f
     )
     assumed |= dict.fromkeys(algorithm.assumptions(facts))
     unit = _ONE_PARTY if algorithm.adjacency == "whole_party" else _ONE_RECORD
-    assumed |= dict.fromkeys((_SIZES, unit, *ALWAYS))
+    in_place = (IN_PLACE,) if facts.study is not None and facts.study.hold_out is not None else ()
+    assumed |= dict.fromkeys((_SIZES, *in_place, unit, *ALWAYS))
     guarantee = Guarantee(
         epsilon_after(costs, delta), delta, "transcript", "tight", algorithm.adjacency, assumptions=tuple(assumed)
     )

@@ -18,7 +18,7 @@ from parley.common.algorithms import MOST_ROUNDS, build_algorithm, settlements
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.class_weights import ClassWeights, resolved_weights
 from parley.common.data.columns import Label
-from parley.common.data.study import Study, count_held_out
+from parley.common.data.study import ChargedRows, Study, count_held_out
 from parley.common.encoding.canonical_json import canonical, canonical_digest, own_json
 from parley.common.encoding.fixed_point import MAX_EXAMPLES
 from parley.common.errors import InvalidInputError
@@ -192,6 +192,17 @@ class RunOutline(Strict):
         except ValueError:
             raise ValueError("parameters must be JSON: finite numbers and valid text") from None
         return self
+
+    @property
+    def charged_rows(self) -> ChargedRows | None:
+        """The rows to which the run is charged: a record elsewhere loses nothing by it. None for any that a party has.
+
+        A run that hides all that a party holds is charged to any.
+        """
+        algorithm = build_algorithm(self.algorithm)
+        if algorithm.adjacency == "whole_party":
+            return None
+        return "all" if self.study.hold_out is None else algorithm.rows
 
     def digest_among(self, members: Digest) -> str:
         """Return SHA-256 of the canonical JSON, with the ``members``' digest in place of the members."""

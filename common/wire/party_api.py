@@ -258,7 +258,8 @@ class Approval(Strict):
     """A party's consent to answer the rounds of a run at this price, once it is ``prepared``.
 
     ``people`` is the owner's word for the people in the rows, where they have an account of their own: then what all
-    runs promise a person together holds only if nobody of them is in the owner's other tables, as the owner says.
+    runs promise a person together holds only if nobody of them is in the owner's other tables, as the owner says. If
+    the rows are of a later period, with a budget of its own, ``earlier_rows`` is how many there are before them.
     """
 
     run: Identifier
@@ -269,25 +270,35 @@ class Approval(Strict):
     adjacency: Adjacency
     prepared: bool
     people: PlainName | None = None
+    earlier_rows: Annotated[NonNegativeInt, Field(exclude_if=lambda rows: rows == 0)] = 0
 
 
 _NOBODY = "nobody among "
+_NO_RECORD = "no record that earlier runs were about is among the rows of "
 _RESTS = ", as the owner says: what all runs together promise a person rests on it"
 
 
 def assumptions_of(approvals: Mapping[str, SignedApproval]) -> tuple[str, ...]:
-    """Return what owners say of people who have an account of their own, in words, in the order of parties' names.
+    """Return what owners say of people who have an account of their own, and of records that have a budget of theirs.
+
+    It is in words, in the order of parties' names.
 
     Raises ValidationError for an approval that cannot be read.
     """
     read = {name: Approval.model_validate_json(approvals[name].approval) for name in sorted(approvals)}
-    return tuple(
+    of_people = (
         f"{_NOBODY}{approval.people}, of {name}, is in its owner's tables of other people{_RESTS}"
         for name, approval in read.items()
         if approval.people is not None
     )
+    of_periods = (
+        f"{_NO_RECORD}{name} after its first {approval.earlier_rows:,}, which have a budget of their own{_RESTS}"
+        for name, approval in read.items()
+        if approval.earlier_rows
+    )
+    return (*of_people, *of_periods)
 
 
 def is_of_people(assumption: str) -> bool:
     """Return whether an assumption is one of `assumptions_of`."""
-    return assumption.startswith(_NOBODY) and assumption.endswith(_RESTS)
+    return assumption.startswith((_NOBODY, _NO_RECORD)) and assumption.endswith(_RESTS)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from parley.common.client.affordable import Candidate, Charge, sum_of
+from parley.common.client.affordable import Candidate
 from parley.common.errors import InvalidInputError
 from parley.common.privacy.account import DELTA_UNITS, Account, Cost
 from parley.common.privacy.calibration import LEAST_DELTA
@@ -25,17 +25,15 @@ _LESS_NOISE, _MORE_RUNS = 0.8, 1.25
 
 @dataclass(frozen=True, slots=True)
 class RunPayers:
-    """What a run's parties state, their accounts, and what each will be charged after the run; all by name."""
+    """What a run's parties state, and their accounts; both by name."""
 
     facts: Mapping[str, StudyFacts]
     accounts: Mapping[str, Account]
-    later: Mapping[str, Charge]
 
     def runs(self, spec: RunSpec) -> int | None:
         """Return how many such runs the accounts hold: the least of them; None if none is payers."""
         counts = []
-        for name, alone in charged(spec, self.facts).items():
-            charge = sum_of(alone, self.later[name]) if name in self.later else alone
+        for name, charge in charged(spec, self.facts).items():
             if isinstance(charge, Cost) and name in self.accounts:
                 counts.append(runs_left(self.accounts[name], charge))
         return min(counts, default=None)

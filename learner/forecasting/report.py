@@ -22,7 +22,16 @@ from typing import Any
 import numpy as np
 
 from parley.common.algorithms import fixed_parameters
-from parley.common.client.affordable import AskRoom, Candidate, Charge, affordable, ask_budgets, ask_nobody, ask_room
+from parley.common.client.affordable import (
+    AskRoom,
+    Candidate,
+    Charge,
+    Follower,
+    affordable,
+    ask_budgets,
+    ask_nobody,
+    ask_room,
+)
 from parley.common.client.approval import enlist
 from parley.common.client.party import PartyClient
 from parley.common.errors import BudgetExhaustedError, InvalidInputError, ParleyError
@@ -40,7 +49,7 @@ from parley.common.wire.party_api import BudgetReport, StudyFacts
 from parley.learner.forecasting.holders import Heard
 from parley.learner.forecasting.pure_runs import RunPayers, bought_by_delta, runs_left
 from parley.learner.forecasting.remedies import RefusedRun, Reviewed, smaller_runs
-from parley.learner.forecasting.selection import candidates, charged, charged_later, follower_of
+from parley.learner.forecasting.selection import candidates, charged, follower_of
 from parley.learner.forecasting.views import CostsView, ForecastView, IntervalView, OutcomeView, OwnerView, RunTime
 from parley.learner.secure_sum.coordinator import ForeseenSum, SecureSumCoordinator
 from parley.learner.storage.run_store import RunStore
@@ -122,8 +131,9 @@ class Review:
 
     ``charges`` are for the evaluation too that follows the run, if there is one, and ``room`` says whether they fit
     what all runs have left. ``objections`` are by the owner's rule. ``draft`` is the run with what is left open but its
-    algorithm, in at most ``most_rounds`` rounds. ``evaluation`` is the draft of the evaluation, ``later`` what it will
-    be charged, and ``words`` say what evaluates the model, or why nothing does. ``has_threshold`` is as in `Keeping`.
+    algorithm, in at most ``most_rounds`` rounds. ``alone`` are the charges without the
+    evaluation, which is charged to other rows; ``evaluation`` is its draft, and ``words`` say what evaluates the model,
+    or why nothing does. ``has_threshold`` is as in `Keeping`.
     ``roomy`` is the draft at a smaller epsilon that everybody's runs leave room for, where they leave none for the run.
     ``instead`` is as in `Candidate`.
     """
@@ -136,7 +146,7 @@ class Review:
     answers: PartyAnswers
     draft: RunSpec
     most_rounds: int
-    later: Mapping[str, Charge] = field(default_factory=dict)
+    alone: Mapping[str, Charge] = field(default_factory=dict)
     evaluation: RunSpec | None = None
     words: str | None = None
     has_threshold: bool = False
@@ -182,7 +192,7 @@ class Review:
 
     def crowded(self) -> set[str]:
         """Return the parties whose accounts would pay for the run if others had not spent or reserved too much."""
-        accounts, costs = self.answers.accounts, self.charges
+        accounts, costs = self.answers.accounts, {**self.charges, **self.alone}
         return {
             name
             for name, fits in self.room.items()
@@ -191,7 +201,7 @@ class Review:
 
     def lacking(self, name: str) -> str | None:
         """Return why the charge does not fit what a party has left; None if it does, or the party does not say."""
-        charge = self.charges[name]
+        charge = self.alone.get(name, self.charges[name])
         lacks = isinstance(charge, Cost) and self.room.get(name) is False
         return _lacking(self.account(name), charge) if lacks and isinstance(charge, Cost) else None
 
@@ -294,8 +304,7 @@ class Foresight:
         """Ask those that answer for the keys that they pin, and for their ``budgets`` unless these do not count."""
         away = {name: heard.silent[name] for name in spec.names if name in heard.silent}
         members = [self.roster[name] for name in spec.names if name in facts and name not in away]
-        study = spec.study.digest
-        asked = ask_budgets(members if budgets else [], study, self.deadline)
+        asked = ask_budgets(members if budgets else [], spec, self.deadline)
         if spec.secure_sum == "none":
             reports, foreseen = await asked, None
         else:
@@ -319,7 +328,7 @@ class Foresight:
         """
         payers = (answers.facts or {}) if budgets else ()
         members = [self.roster[name] for name in payers if name not in answers.away]
-        ask = partial(ask_room, members, spec.study.digest, self.deadline)
+        ask = partial(ask_room, members, self.deadline)
 
         def settle(*terms: Any) -> Iterator[Candidate]:  # noqa: ANN401 -- those of `Choosing`
             return islice(self.settle(*terms), 1 if cohort else None)
@@ -350,17 +359,18 @@ async def _review(  # noqa: PLR0913 -- the run, what is known of its parties, an
     """Return the review of a run. Its parts run in threads, because a thousand owners take a second."""
     kept = await asyncio.to_thread(keeping.of, draft, answers.facts or {})
     evaluation = kept.evaluation or keeping.asked
-    later: Mapping[str, Charge] = {}
+    follower: Follower | None = None
     if evaluation is not None:
-        later = await asyncio.to_thread(charged_later, evaluation, kept.run, answers.facts)
+        follower = await asyncio.to_thread(follower_of, evaluation, kept.run, answers.facts)
     most_rounds = time.rounds_in(seconds)
     ways = settle(kept.run, answers.facts, most_rounds)
     price = partial(charged, facts=answers.facts)
-    priced = await affordable(ways, price, later, answers.accounts, ask)
+    priced = await affordable(ways, price, follower, answers.accounts, ask)
     spec = priced.candidate.spec
     objected = await asyncio.to_thread(_objected, spec, priced.alone, answers)
     if evaluation is not None:
-        await asyncio.to_thread(_object_later, follower_of(evaluation, spec), later, answers, objected)
+        last = await asyncio.to_thread(follower_of, evaluation, spec, answers.facts)
+        await asyncio.to_thread(_object_later, last, answers, objected)
     review = Review(
         spec,
         priced.candidate.reasons,
@@ -370,7 +380,7 @@ async def _review(  # noqa: PLR0913 -- the run, what is known of its parties, an
         answers,
         kept.run if kept.run.algorithm == spec.algorithm else spec.model_copy(update={"parameters": {}}),
         most_rounds,
-        later,
+        priced.alone,
         evaluation,
         kept.words,
         keeping.has_threshold,
@@ -386,13 +396,13 @@ async def _roomy(review: Review, ask: AskRoom) -> RunSpec | None:
     """
     answers, crowded = review.answers, review.crowded()
 
-    async def ask_crowded(charges: Mapping[str, Charge]) -> Mapping[str, bool]:
-        return await ask({name: charge for name, charge in charges.items() if name in crowded})
+    async def ask_crowded(run: RunSpec, charges: Mapping[str, Charge]) -> Mapping[str, bool]:
+        return await ask(run, {name: charge for name, charge in charges.items() if name in crowded})
 
     price = partial(charged, facts=answers.facts)
     for draft in smaller_runs(review.whole):
         try:
-            priced = await affordable(review.ways(draft), price, {}, answers.accounts, ask_crowded)
+            priced = await affordable(review.ways(draft), price, None, answers.accounts, ask_crowded)
         except InvalidInputError:
             continue
         if all(isinstance(charge, Cost) for charge in priced.charges.values()) and all(map(priced.room.get, crowded)):
@@ -410,11 +420,9 @@ def _objected(spec: RunSpec, charges: Mapping[str, Charge], answers: PartyAnswer
     }
 
 
-def _object_later(
-    follower: RunSpec, charges: Mapping[str, Charge], answers: PartyAnswers, objected: Mapping[str, dict[str, str]]
-) -> None:
+def _object_later(follower: Follower, answers: PartyAnswers, objected: Mapping[str, dict[str, str]]) -> None:
     """Add to what parties object to in a run what they object to in the evaluation that follows it alone."""
-    for name, reasons in _objected(follower, charges, answers).items():
+    for name, reasons in _objected(follower.spec, follower.charges, answers).items():
         new = {rule: why for rule, why in reasons.items() if why not in objected[name].values()}
         objected[name].update({f"{EVALUATE}.{rule}": why for rule, why in new.items()})
 
@@ -450,7 +458,7 @@ async def _foresee(review: Review, time: RoundTime) -> ForecastView:
 
 def _bought(review: Review) -> str | None:
     """Say what a small delta would buy a run that spends none; None if that is not worth telling."""
-    payers = RunPayers(review.answers.facts or {}, review.answers.accounts, review.later)
+    payers = RunPayers(review.answers.facts or {}, review.answers.accounts)
     return bought_by_delta(review.spec, fixed_parameters(review.draft.parameters), payers, review.ways)
 
 
@@ -469,7 +477,8 @@ def _owners(review: Review, facts: FederationFacts, outcome: Forecast | NoForeca
         cost = charge if isinstance(charge, Cost) else None
         fits = review.room.get(member.name)
         away = review.answers.away.get(member.name)
-        after = (now, cost) if now and cost and fits and now.fits(cost) else None
+        due = review.alone.get(member.name, charge)
+        after = (now, due) if now and isinstance(due, Cost) and fits and now.fits(due) else None
         yield OwnerView(
             name=member.name,
             n_examples=member.n_examples,

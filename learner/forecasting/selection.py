@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from parley.common.algorithms import MOST_ROUNDS, REGISTRY
-from parley.common.client.affordable import Candidate, Charge, charges_of, chosen_among
+from parley.common.client.affordable import Candidate, Charge, Follower, charges_of, chosen_among
 from parley.common.client.approval import views_of
 from parley.common.client.party import PartyClient
 from parley.common.errors import InvalidInputError
@@ -62,9 +62,8 @@ async def settled_among(  # noqa: PLR0913, PLR0917 -- a run, and what is known o
         candidates(run, facts, most_rounds, any_algorithm=any_algorithm),
         partial(charged, facts=facts),
         payers,
-        run.study.digest,
         seconds,
-        later=None if evaluation is None else partial(charged_later, evaluation, run, facts),
+        follower=None if evaluation is None else partial(follower_of, evaluation, run, facts),
     )
 
 
@@ -73,15 +72,11 @@ def charged(spec: RunSpec, facts: Mapping[str, StudyFacts] | None) -> dict[str, 
     return charges_of(spec.build(), spec.facts(), views_of(facts or {}))
 
 
-def follower_of(draft: RunSpec, run: RunSpec) -> RunSpec:
+def follower_of(draft: RunSpec, run: RunSpec, facts: Mapping[str, StudyFacts] | None) -> Follower:
     """Return the evaluation that follows a run of known sizes, among its parties, from the evaluation's draft."""
     sizes = {member.name: member.n_examples for member in run.parties}
-    return draft.among(sizes).with_sizes(sizes).settled()[0]
-
-
-def charged_later(draft: RunSpec, run: RunSpec, facts: Mapping[str, StudyFacts] | None) -> dict[str, Charge]:
-    """Return what the evaluation that follows a run would be charged to each party; ``draft`` is the evaluation's."""
-    return charged(follower_of(draft, run), facts)
+    spec = draft.among(sizes).with_sizes(sizes).settled()[0]
+    return Follower(spec, charged(spec, facts))
 
 
 def _allowed(facts: Mapping[str, StudyFacts] | None) -> Iterable[str]:

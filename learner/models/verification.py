@@ -33,7 +33,7 @@ from parley.common.runs.model_document import (
     specification_of,
     weights_of_document,
 )
-from parley.common.runs.pricing import ALWAYS, guarantees, is_of_sums
+from parley.common.runs.pricing import ALWAYS, IN_PLACE, guarantees, is_of_sums
 from parley.common.runs.secure_terms import check_roster
 from parley.common.runs.specification import RunSpec, digest_of_rows
 from parley.common.secure_sum.envelope import Signed
@@ -44,7 +44,7 @@ from parley.common.wire.party_api import Approval, assumptions_of, is_of_people
 _EQUAL = 1e-6  # epsilons of two machines agree up to this relative difference
 _MOST_NAMED = 5
 _BY_ANOTHER_VERSION = "if an earlier version of Parley made it, that one can check it"
-_STATED_LATER = frozenset({*ALWAYS, *ASSUMED})
+_STATED_LATER = frozenset({*ALWAYS, *ASSUMED, IN_PLACE})
 """Assumptions of every run, or of its algorithm, that documents of older versions do not state."""
 
 

@@ -29,6 +29,7 @@ from parley.common import parley_version
 from parley.common.arrays import IntArray
 from parley.common.data.shard import Shard
 from parley.common.data.sparse import SparseShard
+from parley.common.data.study import ChargedRows
 from parley.common.encoding.fixed_point import to_wire
 from parley.common.encoding.npy import pack_array
 from parley.common.encoding.texts import so_many
@@ -62,9 +63,9 @@ from parley.common.wire.party_api import (
     StudyFacts,
 )
 from parley.party.data.holdings import HeldStudy, Holdings
-from parley.party.data.owner_data import Holding
+from parley.party.data.owner_data import Holding, load_apart
 from parley.party.ledger.accounts import Accounts, StudyTerms
-from parley.party.ledger.books import ALL, Use
+from parley.party.ledger.books import ALL
 from parley.party.ledger.ledger import Ask, Compute, Consent, Ledger, OneTimeNoise, check_exists
 from parley.party.ledger.ledger_log import log_records
 from parley.party.ledger.records import DataPin
@@ -79,16 +80,18 @@ _T = TypeVar("_T")
 
 def pin_of(held: StudySettings, holding: Holding) -> DataPin:
     """Describe the data of a study that a party has loaded, as its ledger pins them."""
-    data = held.data
+    data, study = held.data, holding.study
     tables = {name: at if isinstance(at, str) else _name_table(at) for name, at in sorted(data.tables.items())}
     return DataPin(
         source=data.source,
         tables=tables,
-        study=holding.study,
+        study=study,
         people=held.people or ALL,
         n_examples=holding.n_examples,
         rows=digest_rows(holding.shard),
         contents=holding.loaded.contents,
+        first=data.earlier_rows,
+        digest_at=lambda first, end: digest_rows(load_apart(data, study, (first, end)).shard),
     )
 
 
@@ -417,22 +420,26 @@ class Party:
         """Return what a learner may know before it proposes a run."""
         return facts_of(self.settings, self.holdings.open_to(learner))
 
-    def budget(self, learner: str, study: str | None = None) -> BudgetReport:
+    def budget(self, learner: str, study: str | None = None, rows: ChargedRows | None = None) -> BudgetReport:
         """Return what a learner's own runs have left of the account for the study with this digest; its first if None.
 
-        Raises ForbiddenError if it may ask about no such study.
+        It is what is left for a run about these ``rows``; about all of the study's if None. Raises ForbiddenError if it
+        may ask about no such study.
         """
         first = next((held.digest for held in self.holdings.open_to(learner)), "")
         held = self.holdings.find(learner, study or first)
         self.store.chain.expire()
-        return BudgetReport.of(self.store.accounts.seen_by(learner, held.name))
+        return BudgetReport.of(self.store.accounts.seen_by(learner, held.name, rows or "all"))
 
-    def room(self, learner: str, study: str, cost: Cost) -> Room:
-        """Return whether a run of this cost fits into what is left for a learner. Raises as `budget` does."""
+    def room(self, learner: str, study: str, cost: Cost, rows: ChargedRows | None = None) -> Room:
+        """Return whether a run of this cost, about these ``rows`` or any, fits into what is left for a learner.
+
+        Raises as `budget` does.
+        """
         held = self.holdings.find(learner, study)
         self.store.chain.expire()
         try:
-            self.store.accounts.require(Use(held.people, held.name, learner), cost)
+            self.store.accounts.require(self.store.accounts.use(learner, held.name, rows), cost)
         except BudgetExhaustedError:
             return Room(fits=False)
         return Room(fits=True)
@@ -472,10 +479,10 @@ class Party:
 
     def consent(self, learner: str, proposal: RunProposal, price: Price) -> ApprovalAnswer:
         """Store the consent to a reviewed run. Raises what `sum_policy` and `Consents.approve` raise."""
-        study = proposal.spec.study
-        with self._hiding_others(learner, study.name, price.total), self._noting(learner, proposal.run, proposal.spec):
-            held = self.holdings.find(learner, study.digest)
-            if proposal.spec.secure_sum != "none":
+        spec = proposal.spec
+        with self._hiding_others(learner, spec, price.total), self._noting(learner, proposal.run, spec):
+            held = self.holdings.find(learner, spec.study.digest)
+            if spec.secure_sum != "none":
                 sum_policy(self.settings, learner)
             if held.policy.approval == "manual":
                 self._ask_owner(held, learner, proposal, price)
@@ -497,7 +504,7 @@ class Party:
     def _ask_owner(self, held: HeldStudy, learner: str, proposal: RunProposal, price: Price) -> None:
         """Raise AwaitingOwnerError until the owner has decided, and ForbiddenError after a no; a yes is a consent."""
         self.store.chain.expire()
-        use = Use(held.people, held.name, learner)
+        use = self.store.accounts.use(learner, held.name, proposal.spec.charged_rows)
         self.store.accounts.require(use, price.total)  # raises now if the budget could not pay after a yes
         book_before = self.store.books.owner.get((learner, proposal.run))
         book = self.store.questions.ask(learner, proposal, price, self.settings.policy.approval_hours * 3600)
@@ -533,7 +540,7 @@ class Party:
         prepared = self.prepare(agreed)
         cost = agreed.consent.price.total
         with (
-            self._hiding_others(agreed.learner, agreed.study, cost),
+            self._hiding_others(agreed.learner, agreed.consent.spec, cost),
             self._noting(agreed.learner, agreed.run, agreed.consent.spec),
             self._failing(agreed),
         ):
@@ -643,12 +650,12 @@ class Party:
             raise
 
     @contextmanager
-    def _hiding_others(self, learner: str, study: str, cost: Cost) -> Iterator[None]:
+    def _hiding_others(self, learner: str, spec: RunSpec, cost: Cost) -> Iterator[None]:
         """Have a refusal by the budget tell a learner nothing of what others have spent."""
         try:
             yield
         except BudgetExhaustedError:
-            raise self.store.accounts.refusal(learner, study, cost) from None
+            raise self.store.accounts.refusal(learner, spec.study.name, cost, spec.charged_rows) from None
 
     @contextmanager
     def _failing(self, agreed: AgreedRun) -> Iterator[None]:
@@ -699,6 +706,7 @@ class Party:
             adjacency=consent.price.adjacency,
             prepared=self._is_prepared(learner, consent.spec) or not consent.spec.build().prepares,
             people=self.store.accounts.people(consent.spec.study.name) or None,
+            earlier_rows=self.store.books.runs[learner, proposal.run].use.places.first,
         )
         body = approval.model_dump_json().encode()
         return ApprovalAnswer(body, Binding.of(proposal.run, APPROVAL, digest, body), approval.prepared)

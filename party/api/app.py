@@ -25,6 +25,7 @@ from pydantic import Field, FiniteFloat, TypeAdapter
 from starlette.background import BackgroundTask
 from starlette.responses import JSONResponse, Response
 
+from parley.common.data.study import ChargedRows
 from parley.common.encoding.canonical_json import JSON
 from parley.common.encoding.npy import NPY, unpack_array
 from parley.common.errors import InvalidInputError, ParleyError, UnsupportedMediaError, WorkFailedError
@@ -61,6 +62,7 @@ from parley.party.policy import key_cautions, pins_of
 from parley.party.settings import PartySettings
 
 OfStudy = Annotated[Digest | None, Query(description="the study's digest; the first that the learner may ask about")]
+OfRows = Annotated[ChargedRows | None, Query(description="those of the study's rows to which a run is charged")]
 ApprovedRun = Annotated[Identifier, Path(description="a run that the party has approved")]
 _ROUND_PATHS = re.compile(r"/v1/runs/[^/]+/rounds/[^/]+")
 _DESCRIPTION = "Answers rounds of approved runs about its owner's private examples, with noise, and counts the cost."
@@ -198,15 +200,19 @@ def _add_facts(app: FastAPI, desk: PartyDesk) -> None:
         return await desk.do(request, response, lambda: pins_of(party.settings, learner))
 
     @app.get("/v1/budget", summary="What may be spent, and what this learner has spent", tags=["party"])
-    async def show_budget(request: Request, response: Response, study: OfStudy = None) -> BudgetReport:
+    async def show_budget(
+        request: Request, response: Response, study: OfStudy = None, rows: OfRows = None
+    ) -> BudgetReport:
         """Epsilon and delta of the account that pays for a study: allowed, and as this learner's own runs have left it.
 
-        What others have spent is not shown, so less may be left: `/v1/budget/room` says whether a run fits. Spent
-        holds, with the budget's delta, whenever it is read and however questions depended on answers; it may pass the
-        limit, which holds too. Nonadaptive is what the same answers cost if no question had depended on one.
+        It is what is left for a run about these rows, all that the study has now if none are named: what others have
+        lost does not count. What other learners have spent is not shown, so less may be left: `/v1/budget/room` says
+        whether a run fits. Spent holds, with the budget's delta, whenever it is read and however questions depended on
+        answers; it may pass the limit, which holds too. Nonadaptive is what the same answers cost if no question had
+        depended on one.
         """
         learner = caller(request)
-        return await desk.do(request, response, lambda: party.budget(learner, study))
+        return await desk.do(request, response, lambda: party.budget(learner, study, rows))
 
     @app.get("/v1/budget/room", summary="Whether a run of a price fits", tags=["party"])
     async def show_room(  # noqa: PLR0913, PLR0917 -- the parts of a price
@@ -221,10 +227,14 @@ def _add_facts(app: FastAPI, desk: PartyDesk) -> None:
             WholeUnits | None, Query(description="in company, in units of 1e-12; gdp if absent")
         ] = None,
         excess: Annotated[WholeUnits, Query(description="in company, in units of 1e-24")] = 0,
+        rows: OfRows = None,
     ) -> Room:
-        """Say whether a run that costs so much fits into what all runs have left for it; costs nothing."""
+        """Say whether a run that costs so much fits into what all runs have left for it; costs nothing.
+
+        It is charged to these rows, to any that the party has if none are named.
+        """
         learner, cost = caller(request), Cost(epsilon, delta, gdp, slack, gdp if variance is None else variance, excess)
-        return await desk.do(request, response, lambda: party.room(learner, study, cost))
+        return await desk.do(request, response, lambda: party.room(learner, study, cost, rows))
 
 
 def _add_runs(app: FastAPI, desk: PartyDesk) -> None:

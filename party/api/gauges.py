@@ -54,10 +54,18 @@ class BudgetGauges(Collector):
             "Part of the budget that the runs of a learner for a study have spent.",
             labels=["people", "study", "learner"],
         )
+        left_for = GaugeMetricFamily(
+            "parley_epsilon_left_for",
+            "Epsilon that one more run may cost about rows of a study that lose apart from its others.",
+            labels=["people", "study", "rows"],
+        )
         for statement in statements:
             for state, part in statement.account.parts.items():
                 parts.add_metric([statement.people, statement.account.adjacency, state], part)
             for usage in statement.usages:
                 spent_by.add_metric([statement.people, usage.study, usage.learner], usage.spent)
+            for rows in statement.rows:
+                left_for.add_metric([statement.people, rows.study, rows.rows], rows.one_more)
         yield parts
         yield spent_by
+        yield left_for

@@ -127,8 +127,13 @@ def _print_account(statement: Statement, policy: Policy) -> None:
         typer.echo(privacy_statement.NOT_A_SUM)
     if len(statement.usages) > 1 or statement.set_aside:
         print_table(_parts(statement))
-    so_far, *left = privacy_statement.in_words(statement.account, policy.max_epsilon_per_run, policy.max_delta_per_run)
-    for sentence in (so_far, *(_shares(statement) if statement.set_aside else left)):
+    if statement.rows:
+        print_table(_rows(statement))
+        typer.echo(accounts.IN_PARALLEL)
+    so_far, left = privacy_statement.in_words(statement.account, policy.max_epsilon_per_run, policy.max_delta_per_run)
+    if statement.rows:
+        left = f"To runs about any other rows: {left[0].lower()}{left[1:]}"
+    for sentence in (so_far, *(_shares(statement) if statement.set_aside else [left])):
         typer.echo(sentence)
     if statement.people:
         typer.echo(f"The limit holds for a person only if {accounts.promise_about(statement.people)}.")
@@ -145,6 +150,15 @@ def _shares(statement: Statement) -> Iterator[str]:
         left = f"one more run for it may cost epsilon {statement.one_more[study]:.3g}"
         yield f"A part of {share:.4g} of the account is set aside for {study}: {left}."
     yield f"One more run for any other study may cost epsilon {statement.one_more['']:.3g}."
+
+
+def _rows(statement: Statement) -> list[tuple[str, ...]]:
+    """Return a table of what the rows of studies have lost that are asked about apart from others."""
+    rows = [
+        (usage.study, usage.rows, f"{usage.spent:.2%}", f"{usage.reserved:.2%}", f"{usage.one_more:.3g}")
+        for usage in statement.rows
+    ]
+    return [("study", "rows", "spent", "reserved", "one more: epsilon"), *rows]
 
 
 def _parts(statement: Statement) -> list[tuple[str, ...]]:
@@ -312,7 +326,7 @@ def _print_pins(entries: list[Entry], out: Printer) -> None:
         for entry, pin in pins:
             typer.echo(json.dumps({"number": entry.number, "at": entry.at, **asdict(pin)}))
         return
-    columns = ("number", "data since", "name", "people", "source", "tables", "study", "rows, salted")
+    columns = ("number", "data since", "name", "people", "source", "tables", "study", "rows", "salted digest")
     cells = [
         (
             str(entry.number),
@@ -322,6 +336,7 @@ def _print_pins(entries: list[Entry], out: Printer) -> None:
             " ".join(pin.source.split()),
             _tables(pin),
             pin.study[:12],
+            f"{pin.first + 1}-{pin.first + pin.n_examples}" if pin.n_examples else "-",
             pin.rows[:12],
         )
         for entry, pin in pins
@@ -420,11 +435,9 @@ def accept_data_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> Non
         with party.open_store(settings) as store:
             before = set(store.consents.open_runs())
             is_first = not store.books.pins
-            changed = {
-                data.study.name: changes
-                for data in [party.pin_of(held, owner_data.load_holding(settings, held)) for held in settings.held]
-                if (changes := store.pin(data, accept=True))
-            }
+            pins = [party.pin_of(held, owner_data.load_holding(settings, held)) for held in settings.held]
+            changed = {data.study.name: changes for data in pins if (changes := store.pin(data, accept=True))}
+            earlier_rows = {data.study.name: data.first for data in pins if data.first}
             ended = sorted(before - set(store.consents.open_runs()))
     if out.is_json:
         changes = [part for parts in changed.values() for part in parts]
@@ -436,6 +449,10 @@ def accept_data_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> Non
         return
     for study, changes in changed.items():
         typer.echo(f"accepted: of {study}, {', '.join(changes)} changed; what was charged stays charged")
+        if first := earlier_rows.get(study):
+            typer.echo(
+                f"  its rows from {first + 1:,} on have a budget of their own, if none of them was asked about before"
+            )
     for learner, run in ended:
         typer.echo(f"  run {run} of {learner} has ended")
 

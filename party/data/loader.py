@@ -20,11 +20,16 @@ from parley.common.strict import Strict
 
 
 class Task(Strict):
-    """What to load: a source, for a study; ``clip`` says whether values beyond their bounds are clipped or refused."""
+    """What to load: a source, for a study; ``clip`` says whether values beyond their bounds are clipped or refused.
+
+    ``first`` is the place of the first row that is kept, ``end`` that after the last; None for all.
+    """
 
     study: Study
     source: DataSource
     clip: bool
+    first: int = 0
+    end: int | None = None
 
 
 def _arrays() -> Iterator[AnyArray]:
@@ -33,7 +38,7 @@ def _arrays() -> Iterator[AnyArray]:
     from parley.common.files.tables import table_contents  # noqa: PLC0415
 
     task = Task.model_validate_json(sys.stdin.buffer.read())
-    loaded = load_source(task.source, task.study, clip=task.clip)
+    loaded = load_source(task.source, task.study, clip=task.clip, places=(task.first, task.end))
     contents = table_contents(task.source)
     if task.study.sparse:
         from parley.common.data.sparse import SparseShard  # noqa: PLC0415 -- loads SciPy

@@ -99,20 +99,24 @@ def study_of(settings: PartySettings, entry: StudySettings) -> Study:
 
 
 def load_here(data: Data, study: Study) -> Loaded:
-    """Load as `load_source` does, in this process, which keeps the libraries that reading needs in memory."""
+    """Load the rows after the earlier ones as `load_source` does, in this process.
+
+    It keeps the libraries that reading needs in memory.
+    """
     from parley.common.files.examples import load_source  # noqa: PLC0415 -- pyarrow, for as long as the process lives
     from parley.common.files.tables import table_contents  # noqa: PLC0415
 
-    loaded = load_source(data, study, clip=data.out_of_bounds == "clip")
+    loaded = load_source(data, study, clip=data.out_of_bounds == "clip", places=(data.earlier_rows, None))
     return replace(loaded, contents=table_contents(data))
 
 
-def load_apart(data: Data, study: Study) -> Loaded:
-    """Load as `load_source` does, in a child process.
+def load_apart(data: Data, study: Study, places: tuple[int, int | None] | None = None) -> Loaded:
+    """Load the rows after the earlier ones, or those at other ``places``, as `load_source` does, in a child process.
 
     Raises InvalidDataError as `load_source` does, and ParleyError if the child dies.
     """
-    task = Task(study=study, source=data, clip=data.out_of_bounds == "clip")
+    first, end = places or (data.earlier_rows, None)
+    task = Task(study=study, source=data, clip=data.out_of_bounds == "clip", first=first, end=end)
     *rows, y, shares, clips, strangers, contents, notes = receive_arrays(
         "parley.party.data.loader", input_bytes=task.model_dump_json().encode()
     )

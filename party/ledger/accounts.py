@@ -11,15 +11,17 @@ lost may have cost.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from typing import Any, Literal
 
+from parley.common.data.study import ChargedRows
 from parley.common.encoding.texts import basis_points
 from parley.common.errors import BudgetExhaustedError, InvalidInputError
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Cost, exhausted
 from parley.common.wire.party_api import BudgetReport
-from parley.party.ledger.books import ALL, NOTHING, Books, RunBook, Use, counted, is_used
+from parley.party.ledger.books import ALL, ANYWHERE, NOTHING, Books, Places, RunBook, Use, counted, is_used
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,20 @@ class Usage:
         return self.spent + self.reserved
 
 
+@dataclass(frozen=True, slots=True)
+class RowsUsage:
+    """What a record in some rows of a study's table may have lost: spent and reserved, as parts of the account.
+
+    ``rows`` says which rows, in words; ``one_more`` is the epsilon that one more run about them may cost.
+    """
+
+    study: str
+    rows: str
+    spent: float
+    reserved: float
+    one_more: float
+
+
 PartKind = Literal["spent", "reserved", "unused share", "left"]
 
 
@@ -71,6 +87,7 @@ class Statement:
     """An account and what each use has had of it, and the shares of it that are ``set_aside``, by study.
 
     If there are such shares, ``one_more`` is the epsilon that one more run may cost by study, "" for all others.
+    ``rows`` are those of studies that lose in parallel: the account has spent what the worst-off of them has lost.
     """
 
     people: str
@@ -78,6 +95,7 @@ class Statement:
     usages: tuple[Usage, ...]
     set_aside: Mapping[str, float]
     one_more: Mapping[str, float]
+    rows: tuple[RowsUsage, ...] = ()
 
     @property
     def parts(self) -> tuple[AccountPart, ...]:
@@ -112,6 +130,7 @@ class Statement:
             "set_aside": dict(self.set_aside),
             "one_more": dict(self.one_more),
             "parts": [asdict(part) for part in self.parts],
+            "rows": [asdict(usage) for usage in self.rows],
         }
 
 
@@ -123,6 +142,14 @@ def whose(people: str) -> str:
 def promise_about(people: str) -> str:
     """Return, as a clause, what an owner has said of people who have an account of their own."""
     return f"nobody among {people!r} is in another table of yours, as you said"
+
+
+IN_PARALLEL = (
+    "A record is among a study's rows of one kind or period alone, so they lose in parallel: the account has spent the "
+    "most that those of one have lost."
+)
+"""Why the parts that rows have lost do not add up."""
+_IN_WORDS: Mapping[str, str] = {"training": "training rows", "held_out": "held-out rows"}
 
 
 class Accounts:
@@ -159,27 +186,36 @@ class Accounts:
             return f"what no study has set aside of {account}"
         return account if len(self._books.accounts) > 1 else ""
 
-    def part(self, use: Use) -> Account:
-        """Return the part of an account that a use may spend: its study's share, or what is not set aside."""
+    def use(self, learner: str, study: str, rows: ChargedRows | None = None) -> Use:
+        """Return what a new run is for: of a learner, about these ``rows`` of a study, or about any."""
+        return Use(self.people(study), study, learner, self._books.places(study, rows or ""))
+
+    def part(self, use: Use, cost: Cost = NOTHING) -> Account:
+        """Return the part of an account that a use may spend, on a run of this cost: its study's share, or the rest.
+
+        The rest is what is not set aside.
+        """
         people = use.people
         shares = self._shares(people)
-        account = self._account(people)
+        account = self._books.left_to(use, cost)
         if not shares:
             return account
         if use.study in shares:
-            return replace(self._books.used(people, lambda other: other.study == use.study), share=shares[use.study])
+            beside = None if self._books.has_slack(people, cost) else use
+            own = self._books.used(people, lambda other: other.study == use.study, beside)
+            return replace(own, share=shares[use.study])
         set_aside = self._books.used(people, lambda other: other.study in shares)
         spent, reserved = account.spent - set_aside.spent, account.reserved - set_aside.reserved
         return replace(account, spent=spent, reserved=reserved, share=max(0, MICRO - sum(shares.values())))
 
     def require(self, use: Use, cost: Cost) -> None:
         """Raise BudgetExhaustedError, which says how much is left, unless a cost fits beside all that is reserved."""
-        self._account(use.people).require(cost)
-        self.part(use).require(cost)
+        self._books.left_to(use, cost).require(cost)
+        self.part(use, cost).require(cost)
 
     def epsilon_left(self, use: Use, reserved: Cost = NOTHING) -> float:
         """Return the epsilon of one more run of a use, after this cost was reserved, which fits, for another one."""
-        both = self._account(use.people), self.part(use)
+        both = self._books.left_to(use, reserved), self.part(use, reserved)
         return min(replace(account, reserved=account.reserved + reserved).epsilon_left for account in both)
 
     def require_charge(self, run: RunBook, cost: Cost) -> None:
@@ -192,23 +228,24 @@ class Accounts:
         if run.reserved == NOTHING:
             self.require(run.use, charge)
         else:
-            replace(self._account(run.use.people), reserved=NOTHING).require(charge)
+            replace(self._books.left_to(run.use, charge), reserved=NOTHING).require(charge)
 
-    def seen_by(self, learner: str, study: str) -> Account:
+    def seen_by(self, learner: str, study: str, rows: ChargedRows | None = None) -> Account:
         """Return the account that pays for a study's runs as a learner may see it: as its own runs have left it.
 
-        If a share is set aside for the study, it is that part.
+        It is what is left for a run about these ``rows``, or about any; if a share is set aside for the study, of it.
         """
         terms = self.terms.get(study, StudyTerms())
         own = self._books.used(
             terms.people,
             lambda use: use.learner == learner and (terms.share is None or use.study == study),
+            self.use(learner, study, rows),
         )
         return replace(own, share=terms.share or MICRO)
 
-    def refusal(self, learner: str, study: str, cost: Cost) -> BudgetExhaustedError:
+    def refusal(self, learner: str, study: str, cost: Cost, rows: ChargedRows | None = None) -> BudgetExhaustedError:
         """Return the error for a cost that does not fit, which tells a learner nothing but what its own runs cost."""
-        own = self.seen_by(learner, study)
+        own = self.seen_by(learner, study, rows)
         if not own.fits(cost):
             return exhausted(own, cost)
         return BudgetExhaustedError(
@@ -225,13 +262,13 @@ class Accounts:
 
     def statement(self, people: str) -> Statement:
         """Return what each use has had of an account, the largest first, in parts of it that add up."""
-        account, uses = self._account(people), list(self._books.uses.items())
+        account, added = self._account(people), self._books.added(people)
         usages = [
-            Usage(use.study, use.learner, account.part_of(cost.spent), account.part_of(cost.reserved))
-            for use, cost in uses
-            if use.people == people and is_used(cost)
+            Usage(study, learner, account.part_of(cost.spent), account.part_of(cost.reserved))
+            for (study, learner), cost in added.items()
+            if is_used(cost)
         ]
-        spent = sum((cost.spent for use, cost in uses if use.people == people), NOTHING)
+        spent = sum((cost.spent for cost in added.values()), NOTHING)
         if (earlier := account.spent - spent) != NOTHING:
             usages.append(Usage("", EARLIER, account.part_of(earlier), 0.0))
         usages.sort(key=lambda usage: -usage.taken)
@@ -239,7 +276,26 @@ class Accounts:
         one_more = {
             study: self.epsilon_left(Use(people, study, "")) for study in ([*set_aside, ""] if set_aside else [])
         }
-        return Statement(people, account, tuple(usages), set_aside, one_more)
+        return Statement(people, account, tuple(usages), set_aside, one_more, tuple(self._rows(people)))
+
+    def _rows(self, people: str) -> Iterator[RowsUsage]:
+        """Yield what the rows of studies have lost that are asked about apart from others, in the data pinned now."""
+        account = self._account(people)
+        by_study: dict[str, dict[Places, None]] = {}
+        for use in list(self._books.uses):
+            if use.people == people and use.places != ANYWHERE:
+                places = by_study.setdefault(use.study, {self._books.places(use.study, "all"): None})
+                places[replace(use.places, rows="")] = None
+        for study, places in by_study.items():
+            latest = {one.first: one for one in sorted(places, key=lambda one: one.since)}
+            is_divided = any(use.places.rows for use in list(self._books.uses) if use.study == study)
+            if len(latest) == 1 and not is_divided:
+                continue
+            for one, rows in product(latest.values(), _IN_WORDS if is_divided else ("",)):
+                use = Use(people, study, "", replace(one, rows=rows))
+                lost = self._books.lost(use)
+                spent, reserved = account.part_of(lost.spent), account.part_of(lost.reserved)
+                yield RowsUsage(study, _rows_in_words(use.places, latest), spent, reserved, self.epsilon_left(use))
 
     def check_shares(self) -> None:
         """Raise InvalidInputError if more is set aside for a study than is left, or less than its runs have cost."""
@@ -268,6 +324,15 @@ class Accounts:
     def _shares(self, people: str) -> dict[str, int]:
         """Return the shares of an account that are set aside, in millionths, by study."""
         return {study: terms.share for study, terms in self.terms.items() if terms.people == people and terms.share}
+
+
+def _rows_in_words(places: Places, periods: Collection[int]) -> str:
+    """Return which rows these are, beside others of a study whose periods begin at these places."""
+    kind = _IN_WORDS.get(places.rows, "rows")
+    if len(periods) == 1:
+        return kind
+    end = min((first for first in periods if first > places.first), default=None)
+    return f"{kind} from {places.first + 1:,} {'on' if end is None else f'to {end:,}'}"
 
 
 def _holds(part: Account) -> bool:

@@ -19,6 +19,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -28,6 +29,7 @@ from parley.common.encoding.texts import so_many, text_of
 from parley.common.errors import LedgerError, ParleyError, TooLargeError
 from parley.common.privacy.account import Account, Cost, Price
 from parley.common.protocol.receipts import Head, Receipt, verify_receipt
+from parley.common.runs.specification import RunSpec
 from parley.common.storage.chain import attachment_digests, next_link
 from parley.party.ledger.books import NOTHING, ONCE, Books, RunKey
 from parley.party.ledger.ledger import OWNER_INPUT, SALT, Ledger
@@ -219,6 +221,8 @@ def _check_charge(entry: Entry, books: Books, prices: dict[RunKey, Price], value
             prices[learner, run] = read_price(values.get("price", b"{}"))
             if hashlib.sha256(values.get("spec", b"")).hexdigest() != entry.attached.get("spec"):
                 raise LedgerError(f"entry {entry.number} comes without its specification")
+            if entry.record.rows in {"training", "held_out"} and entry.record.rows != _rows_of(values["spec"]):
+                raise LedgerError(f"entry {entry.number} is charged to other rows than its run is about")
         case Answered(learner, run, round):
             book = books.runs.get((learner, run))
             if (
@@ -232,3 +236,10 @@ def _check_charge(entry: Entry, books: Books, prices: dict[RunKey, Price], value
             expected = prices[learner, run].remaining(book.last) if book and by == "failed" else NOTHING
             if entry.record.cost != expected:
                 raise LedgerError(f"entry {entry.number} was not charged what was approved")
+
+
+def _rows_of(spec: bytes) -> str | None:
+    """Return the rows to which a run is charged; None for any, and if its specification cannot be read."""
+    with suppress(ValueError, ParleyError):
+        return RunSpec.model_validate_json(spec).charged_rows
+    return None

@@ -3,6 +3,22 @@
 `Books` takes the records in order and keeps what later questions need. The party and a distant auditor compute the
 same from the same records.
 
+*In parallel.* Two tables that are neighbours differ in one record, at the same place of both. Places are divided by
+public rules: into those for training and those held out, and into periods, each after the last. An answer about other
+places than that of the record has the same distribution for both tables, given all answers before it, also if its
+question was chosen by them: the likelihood ratio of all answers is the product of those about the record's place alone.
+So a filter that counts these alone holds for each record. A run must therefore fit beside all that may be about the
+same places (`Places.is_apart`), and an account has spent what the worst-off record may have lost (`_worst`), in each
+unit apart. That may be more than any record has lost; as a cost that fits does so still if a unit of it is less, it
+counts no record's loss too low. The exception is slack, which must come before all else: see `Books.left_to`.
+
+Rows for training and rows held out are apart if one entry pins the data of both: other data, or another share that is
+held out, may put a record elsewhere. Runs of two periods are apart because `Ledger.pin` checks that the earlier rows
+are where they were, and that the later ones come after all of them. That nobody moved a record within a period, to
+accept that as changed data, is the owner's word. Studies add up, because neighbours differ in a record of each table.
+So does what may be about any place: runs that hide all that the owner holds, runs of its own, and those that were
+approved before any data were pinned for their study by name.
+
 Older versions charged the epsilon of a run with a delta round by round. That undercharges a run that its learner
 ends early (see `parley.common.runs.pricing`). So all of its epsilon counts as spent with the first answer that has a
 delta, even if older records say less; this holds for open runs and for those that have ended. Newer records say so
@@ -17,7 +33,8 @@ import zlib
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
+from functools import reduce
 from itertools import accumulate, chain, pairwise
 from operator import itemgetter
 from typing import Self
@@ -46,6 +63,9 @@ _LAST_ROUND = 2**63 - 1
 ALL = ""
 """The word for the account of all whose rows the owner holds."""
 NOTHING = Cost(0, 0)
+_EMPTY = Account(0, 0)
+NO_END = 2**63 - 1
+"""After the last place in any table."""
 RunKey = tuple[str, str]
 """Learner and run."""
 ONCE = "once:"
@@ -91,15 +111,38 @@ class RoundEntries(Mapping[int, int]):
 
 
 @dataclass(frozen=True, slots=True)
+class Places:
+    """The places in a study's table that runs are about, as public rules divide them: from ``first`` to before ``end``.
+
+    ``since`` is the entry that pins the data, 0 for runs that may be about any place. ``rows`` are those for training
+    or those held out; empty for both.
+    """
+
+    since: int = 0
+    rows: str = ""
+    first: int = 0
+    end: int = NO_END
+
+    def is_apart(self, other: Places) -> bool:
+        """Say whether no record is at places of both, which are those of one study's table."""
+        is_divided = self.since == other.since and bool(self.rows and other.rows) and self.rows != other.rows
+        return is_divided or self.end <= other.first or other.end <= self.first
+
+
+ANYWHERE = Places()
+
+
+@dataclass(frozen=True, slots=True)
 class Use:
     """What runs are for, and which account pays: that of ``people`` for a ``study`` of a ``learner``.
 
-    The study of a run of the owner's own is empty if the owner did not say it.
+    The study of a run of the owner's own is empty if the owner did not say it. ``places`` are what the runs are about.
     """
 
     people: str
     study: str
     learner: str
+    places: Places = ANYWHERE
 
 
 @dataclass(slots=True)
@@ -131,10 +174,10 @@ class RunBook:
         return self.answers.last
 
     @classmethod
-    def begin(cls, entry: Entry, approved: Approved) -> Self:
-        """Return the book of a run that was just approved."""
+    def begin(cls, entry: Entry, approved: Approved, places: Places) -> Self:
+        """Return the book of a run that was just approved, about these places."""
         total, lasts = approved.reserved, approved.lasts
-        use = Use(approved.people, approved.study, approved.learner)
+        use = Use(approved.people, approved.study, approved.learner, places)
         return cls(use, entry.number, total, approved.rounds, lasts, total, entry.at + lasts)
 
 
@@ -199,6 +242,10 @@ class Books:
         """The account of each group of people, by the owner's word for them; that of all has none."""
         self.uses: dict[Use, Account] = {}
         """What the runs of each use have spent and reserved, in the account that pays for them."""
+        self._by_places: dict[tuple[str, str], dict[Places, Account]] = {}
+        """What the runs of each study have spent and reserved at places of its table, by people and study."""
+        self._worst: dict[tuple[str, str], Account] = {}
+        """What the worst-off record of each study's table may have lost by them."""
         self.at = 0
         """When the last record was written, in seconds since 1970."""
         self.runs = Runs()
@@ -249,7 +296,7 @@ class Books:
                     composition=composition,
                 )
             case Approved():
-                run = RunBook.begin(entry, record)
+                run = RunBook.begin(entry, record, self._places(record))
                 self.runs.put((record.learner, record.run), run)
                 self._settle(run.use, lambda account: replace(account, reserved=account.reserved + record.reserved))
                 day = learner_day(record.learner, entry.at)
@@ -288,13 +335,78 @@ class Books:
         """All records that pin data, with their entries' numbers, in their order."""
         return sorted((pin for pins in self.pins.values() for pin in pins), key=itemgetter(0))
 
-    def used(self, people: str, counts: Callable[[Use], bool]) -> Account:
-        """Return the account of these people as only those uses have left it that count."""
-        spent = reserved = NOTHING
+    def places(self, study: str, rows: str) -> Places:
+        """Return the places of the ``rows`` of a study's data as they are pinned now; `ANYWHERE` for none named."""
+        if not rows or not (pins := self.pins.get(study)):
+            return ANYWHERE
+        number, pinned = pins[-1]
+        rows = "" if rows == "all" else rows
+        return Places(number, rows, pinned.first, pinned.first + pinned.n_examples if pinned.n_examples else NO_END)
+
+    def used(self, people: str, counts: Callable[[Use], bool], beside: Use | None = None) -> Account:
+        """Return the account of these people as only those uses have left it that count.
+
+        If a use is given ``beside`` which it has to fit, those that are apart from it do not count.
+        """
+        studies: dict[str, dict[Places, Account]] = {}
         for use, account in list(self.uses.items()):
             if use.people == people and counts(use):
-                spent, reserved = spent + account.spent, reserved + account.reserved
-        return replace(self.accounts.get(people, self.account), spent=spent, reserved=reserved)
+                by_places = studies.setdefault(use.study, {})
+                by_places[use.places] = _replaced(by_places.get(use.places, _EMPTY), _EMPTY, account)
+        return self._with(
+            people,
+            [
+                _worst(by_places, beside.places if beside and study == beside.study else ANYWHERE)
+                for study, by_places in studies.items()
+            ],
+        )
+
+    def added(self, people: str) -> dict[tuple[str, str], Account]:
+        """Return by study and learner what its runs have added to what the account had spent, and to what is reserved.
+
+        They are taken in the order in which they first came, so that all of them add up to the account. A run adds
+        nothing until it has cost more than those that are apart from it.
+        """
+        had: dict[tuple[str, str], Account] = {}
+        taken: dict[str, dict[Places, Account]] = {}
+        uses = [(use, account) for use, account in list(self.uses.items()) if use.people == people]
+        for is_spent in (True, False):
+            for use, account in uses:
+                by_places, key = taken.setdefault(use.study, {}), (use.study, use.learner)
+                before = _worst(by_places)
+                more = replace(account, reserved=NOTHING) if is_spent else replace(account, spent=NOTHING)
+                by_places[use.places] = _replaced(by_places.get(use.places, _EMPTY), _EMPTY, more)
+                growth = _replaced(_worst(by_places), before, _EMPTY)
+                had[key] = _replaced(had.get(key, _EMPTY), _EMPTY, growth)
+        return had
+
+    def lost(self, use: Use) -> Account:
+        """Return what a record at a use's places may have lost in its study; the limit is not that of an account."""
+        return _worst(self._by_places.get((use.people, use.study), {}), use.places)
+
+    def left_to(self, use: Use, cost: Cost = NOTHING) -> Account:
+        """Return the account that pays for a use as a run of that use finds it: without what is apart from it.
+
+        Of people who have no account yet it is as large as that of all. If the run's ``cost``, or anything before it,
+        has slack under a filter, nothing is apart: slack comes first or never, and that is decided for all records at
+        once, before anything was answered.
+        """
+        account = self.accounts.get(use.people)
+        if account is None:
+            return self._with(use.people, [])
+        if self.has_slack(use.people, cost):
+            return account
+        return _replaced(account, self._worst.get((use.people, use.study), _EMPTY), self.lost(use))
+
+    def has_slack(self, people: str, cost: Cost = NOTHING) -> bool:
+        """Say whether anything in the account of these people has slack under a filter, or this cost has."""
+        account = self.accounts.get(people, self.account)
+        return account.composition == "filter" and (account.spent + account.reserved + cost).slack > 0
+
+    def _with(self, people: str, totals: Iterable[Account]) -> Account:
+        """Return the account of these people with what these have spent and reserved together."""
+        empty = replace(self.accounts.get(people, self.account), spent=NOTHING, reserved=NOTHING)
+        return reduce(lambda account, total: _replaced(account, _EMPTY, total), totals, empty)
 
     def is_charged(self, people: str, study: str) -> bool:
         """Say whether the account of these people has paid for runs of a study, or may have to; of any for no name.
@@ -364,15 +476,75 @@ class Books:
         freed, run.reserved = run.reserved, NOTHING
         self._settle(run.use, lambda account: account.release(freed))
 
+    def _places(self, record: Approved) -> Places:
+        """Return what a run is about that is approved now: any place if it is the owner's, or hides all data at once.
+
+        Older versions wrote no rows of those that learners ran: they were about all that were pinned.
+        """
+        is_any = record.learner == OWNER or record.adjacency == "whole_party"
+        return ANYWHERE if is_any else self.places(record.study, record.rows or "all")
+
     def _settle(self, use: Use, change: Callable[[Account], Account]) -> None:
-        """Change the account that pays for a use, and what the use has had of it."""
-        self.accounts[use.people] = change(self.accounts[use.people])
-        self.uses[use] = change(self.uses.get(use, Account(0, 0)))
+        """Change what a use has had, and the account that pays for it, by what the worst-off record may have lost."""
+        study = use.people, use.study
+        by_places = self._by_places.setdefault(study, {})
+        self.uses[use] = change(self.uses.get(use, _EMPTY))
+        by_places[use.places] = change(by_places.get(use.places, _EMPTY))
+        before, self._worst[study], account = self._worst.get(study), _worst(by_places), self.accounts[use.people]
+        is_one = len(by_places) == 1  # then the account changes as the study does, which is computed sooner
+        now = change(account) if is_one else _replaced(account, before or _EMPTY, self._worst[study])
+        self.accounts[use.people] = now
 
 
 def is_used(account: Account) -> bool:
     """Say whether anything was charged to an account, or is reserved."""
     return account.spent + account.reserved != NOTHING
+
+
+def larger(one: Cost, other: Cost) -> Cost:
+    """Return the larger of two costs, in each unit."""
+    return one + other.split(one)[1]
+
+
+def _worst(by_places: Mapping[Places, Account], beside: Places = ANYWHERE) -> Account:
+    """Return what the worst-off record of a study's table has spent and reserved, of those at the places ``beside``.
+
+    Each unit of the cost is the largest that a record may have lost: of what is apart the larger, of all else the sum.
+    """
+    taken = {places: account for places, account in list(by_places.items()) if not places.is_apart(beside)}
+    if len(taken) == 1:
+        return next(iter(taken.values()))
+    spent = _most_of({places: account.spent for places, account in taken.items()})
+    together = _most_of({places: account.spent + account.reserved for places, account in taken.items()})
+    return Account(0, 0, spent, together - spent)
+
+
+def _most_of(costs: Mapping[Places, Cost]) -> Cost:
+    """Return the most that these costs may be together to one record, in each unit."""
+    firsts = {places.first for places in costs}
+    return reduce(larger, (_cost_at(first, costs) for first in firsts), NOTHING)
+
+
+def _cost_at(place: int, costs: Mapping[Places, Cost]) -> Cost:
+    """Return the most that these costs may be together to the record at a place, in each unit."""
+    divided: dict[int, list[Cost]] = {}
+    total = NOTHING
+    for places, cost in costs.items():
+        if places.first <= place < places.end:
+            if places.rows:
+                divided.setdefault(places.since, []).append(cost)
+            else:
+                total += cost
+    return sum((reduce(larger, parts) for parts in divided.values()), total)
+
+
+def _replaced(account: Account, before: Account, now: Account) -> Account:
+    """Return an account in which something has spent and reserved what it has ``now`` in place of ``before``."""
+    return replace(
+        account,
+        spent=account.spent - before.spent + now.spent,
+        reserved=account.reserved - before.reserved + now.reserved,
+    )
 
 
 def _packed(book: RunBook) -> bytes:
@@ -381,6 +553,7 @@ def _packed(book: RunBook) -> bytes:
     values = [
         book.use.people,
         book.use.study,
+        astuple(book.use.places),
         book.number,
         book.total.units,
         book.rounds,
@@ -394,13 +567,12 @@ def _packed(book: RunBook) -> bytes:
 
 def _unpacked(packed: bytes, learner: str) -> RunBook:
     """Unpack a book of a learner's run that `_packed` packed."""
-    people, study, number, total, rounds, lasts, expires, *answers, once, joined, ended, prepaid, charged = json.loads(
-        zlib.decompress(packed)
-    )
+    people, study, places, *values = json.loads(zlib.decompress(packed))
+    number, total, rounds, lasts, expires, *answers, once, joined, ended, prepaid, charged = values
     entries = RoundEntries()
     for round, entry in zip(*map(accumulate, answers), strict=True):
         entries.add(round, entry)
-    use = Use(people, study, learner)
+    use = Use(people, study, learner, Places(*places))
     return RunBook(
         use, number, Cost(*total), rounds, lasts, NOTHING, expires, entries, once, joined, ended, prepaid, charged
     )

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ValidationError
 
-from parley.common.data.study import Study
+from parley.common.data.study import ChargedRows, Study
 from parley.common.encoding.npy import pack_array
 from parley.common.errors import (
     ConflictError,
@@ -62,6 +62,7 @@ from parley.common.wire.party_api import RunProposal
 from parley.party.ledger.accounts import Accounts, Statement, StudyTerms, whose
 from parley.party.ledger.books import (
     ALL,
+    NO_END,
     NOTHING,
     ONCE,
     OWNER,
@@ -69,7 +70,6 @@ from parley.party.ledger.books import (
     OwnerBook,
     RunBook,
     RunKey,
-    Use,
     is_accounted,
     is_used,
     learner_day,
@@ -256,18 +256,19 @@ class LedgerChain(SignedChain):
     def _add_record(self, number: int, record: dict[str, Any]) -> None:
         self.books.add(from_json(number, record))
 
-    def require(self, learner: str, study: str, cost: Cost) -> str:
+    def require(self, learner: str, study: str, cost: Cost, rows: ChargedRows | None = None) -> str:
         """Return the people whose account pays for a new run. Raises BudgetExhaustedError where too little is left.
 
-        Raises ForbiddenError if another account pays for runs of the study already.
+        The run is about these ``rows`` of the study, or about any. Raises ForbiddenError if another account pays for
+        runs of the study already.
         """
-        people = self.accounts.people(study)
-        if study and self.books.pays_for(study) - {people}:
+        use = self.accounts.use(learner, study, rows)
+        if study and self.books.pays_for(study) - {use.people}:
             raise ForbiddenError(
                 "the owner's settings name other people for this study than its account has paid for", rule="people"
             )
-        self.accounts.require(Use(people, study, learner), cost)
-        return people
+        self.accounts.require(use, cost)
+        return use.people
 
     def salted_pins(self) -> list[SaltedPin]:
         """Return all records that pin data, in their order, with their salts."""
@@ -297,7 +298,8 @@ class Consents:
             if (learner, proposal.run) not in self._books.runs:
                 spec = proposal.spec
                 self._chain.check_data(spec.study.name)
-                people = self._chain.require(learner, spec.study.name, price.total)
+                rows = spec.charged_rows if price.adjacency == "replace_one" else None
+                people = self._chain.require(learner, spec.study.name, price.total, rows)
                 approved = Approved(
                     learner=learner,
                     run=proposal.run,
@@ -312,6 +314,7 @@ class Consents:
                     adjacency=price.adjacency,
                     lasts=self._reservation,
                     people=people,
+                    rows=rows or "",
                 )
                 attachments = {"spec": spec.model_dump_json().encode(), "price": packed_price(price)}
                 _append(appending, approved, attachments)
@@ -698,9 +701,13 @@ class Ledger:
         because it cancels in their difference. What was charged stays charged. From then on this process approves and
         answers runs of the study only while the pinned data are ``data``, which it has loaded.
 
-        Raises InvalidInputError if the same people would get a second account.
+        Raises InvalidInputError if the same people would get a second account, or rows that were asked about would get
+        the budget of a new period.
         """
         books, study = self.books, data.study.name
+        if accept:  # before the transaction, for it reads the table again
+            self.chain.look()
+            self._check_period(data)
         with self.chain.transaction() as appending:
             self.check_people(data, self.chain.about)
             earlier = self._pin_before(data)
@@ -792,6 +799,30 @@ class Ledger:
                         f"the account of {whose(pinned.people)} pays for: the same people have one account, so it "
                         f"cannot be that of {whose(data.people)}"
                     )
+
+    def _check_period(self, data: DataPin) -> None:
+        """Raise InvalidInputError unless rows that runs were about in earlier periods are where they were.
+
+        That is how the party knows that no record in them is among the later ones, which have a budget of their own.
+        """
+        name, uses = data.study.name, list(self.books.uses)
+        latest = {pinned.first: (number, pinned) for number, pinned in self.books.pins.get(name, [])}
+        ends: dict[int, int] = {}
+        for places in (use.places for use in uses if use.study == name and use.places.since):
+            ends[places.first] = max(places.end, ends.get(places.first, 0))
+        for first, end in sorted(ends.items()):
+            number, pinned = latest[first]
+            if first < data.first < end:
+                raise InvalidInputError(
+                    f"studies: {name}: data.earlier_rows = {data.first}, and runs were about rows after these: a new "
+                    f"period begins after all of them{f', so earlier_rows must be at least {end}' * (end < NO_END)}"
+                )
+            if first < data.first and not data.has_in_place(pinned, self._salt(number)):
+                raise InvalidInputError(
+                    f"studies: {name}: data.earlier_rows = {data.first}, and rows {first + 1} to "
+                    f"{first + pinned.n_examples} are not what they were when runs were about them, or their study has "
+                    "changed: later rows have a budget of their own only after rows that stay where they are"
+                )
 
     def _salt(self, number: int) -> bytes:
         return self.chain.attachment(number, SALT)

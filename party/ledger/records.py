@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -103,7 +103,7 @@ class Approved:
     """A run was consented to. Its whole price is reserved for it, for ``lasts`` seconds from its last answer.
 
     ``user`` and ``purpose`` are the learner's words; ``spec`` is the digest of the specification; the account of
-    ``people`` pays. Attached: ``spec`` and ``price``.
+    ``people`` pays. ``rows`` are `RunSpec.charged_rows`, empty for any. Attached: ``spec`` and ``price``.
     """
 
     learner: str
@@ -119,6 +119,7 @@ class Approved:
     adjacency: Adjacency
     lasts: int
     people: str = ""
+    rows: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +186,8 @@ class Pinned:
     ``source`` is where they come from, or the text of a query, and ``tables`` are those that it names; ``study`` is the
     digest of the study. ``rows`` is a digest of the loaded shard of ``n_examples`` rows, and ``contents`` has one of
     each table that was read; they are keyed by the attached ``salt``: without the salt nobody can confirm a guess of
-    the rows. Older versions held one study, whose name they did not write.
+    the rows. ``first`` is the place of the first of these rows in the table, after those of earlier periods. Older
+    versions held one study, whose name they did not write.
     """
 
     source: str
@@ -196,15 +198,17 @@ class Pinned:
     people: str = ""
     n_examples: int = 0
     contents: Sequence[str] = ()
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class DataPin:
     """The data of a study as a ledger pins them: where they come from, the study, and what was read.
 
-    ``rows`` is a digest of the ``n_examples`` rows, and ``contents`` has one of each table that they were read from: of
-    its bytes if it is a file, otherwise of where it is. They are the owner's secrets: anyone who knows all rows except
-    one can find that one with them.
+    ``rows`` is a digest of the ``n_examples`` rows from the place ``first`` on, and ``contents`` has one of each table
+    that they were read from: of its bytes if it is a file, otherwise of where it is. ``digest_at`` returns one of the
+    rows from a place to before another, as the table is now. They are the owner's secrets: anyone who knows all rows
+    except one can find that one with them.
     """
 
     source: str
@@ -214,6 +218,8 @@ class DataPin:
     n_examples: int
     rows: bytes = field(repr=False)
     contents: tuple[bytes, ...] = field(repr=False)
+    first: int = 0
+    digest_at: Callable[[int, int], bytes] | None = field(default=None, repr=False)
 
     def pinned(self, salt: bytes) -> Pinned:
         """Return the record, with digests keyed by ``salt``, which are safe to show to anyone who lacks the salt."""
@@ -226,16 +232,24 @@ class DataPin:
             people=self.people,
             n_examples=self.n_examples,
             contents=self._keyed_contents(salt),
+            first=self.first,
         )
 
     def changes_since(self, pinned: Pinned, salt: bytes) -> list[str]:
         """Return what has changed since these data were pinned with this ``salt``, in words."""
         is_other = {
             "the rows": _keyed(self.rows, salt) != pinned.rows,
+            "the rows that belong to an earlier period": self.first != pinned.first,
             "the study": not self.study.has_digest(pinned.study),
             "where they come from": (self.source, self.tables) != (pinned.source, dict(pinned.tables)),
         }
         return [part for part in is_other if is_other[part]]
+
+    def has_in_place(self, pinned: Pinned, salt: bytes) -> bool:
+        """Say whether the rows that were pinned with this ``salt`` are where they were in the table."""
+        if self.digest_at is None or not self.study.has_digest(pinned.study):
+            return False
+        return _keyed(self.digest_at(pinned.first, pinned.first + pinned.n_examples), salt) == pinned.rows
 
     def reads_tables_of(self, pinned: Pinned, salt: bytes) -> bool:
         """Say whether the data were read from the tables that were pinned with this ``salt``.

@@ -30,7 +30,7 @@ from parley.common.privacy.guarantee import Adjacency
 from parley.common.protocol.receipts import Receipt, read_receipt, verify_receipt
 from parley.common.secure_sum.session import Identity
 from parley.common.storage.chain import finish_beginning, salvage, salvage_attachment, unused
-from parley.party.ledger.books import ALL, NOTHING, Books, is_accounted
+from parley.party.ledger.books import ALL, NOTHING, Books, is_accounted, larger
 from parley.party.ledger.ledger import SALT, SaltedPin, create_ledger, ended_in_words
 from parley.party.ledger.records import from_json
 from parley.party.ledger.sealing import Seal
@@ -103,7 +103,7 @@ def plan(  # noqa: PLR0913, PLR0917 -- all that a new ledger depends on
     if missing:
         whole = Cost(limit.epsilon_limit, limit.delta_limit, slack=limit.delta_limit)
         accounts = {ALL, *people, *(old.accounts if old else ()), *(name for item in evidence for name in item.costs)}
-        worst = each_account(_larger, [worst, dict.fromkeys(sorted(accounts), whole)])
+        worst = each_account(larger, [worst, dict.fromkeys(sorted(accounts), whole)])
     for item in evidence:
         count, at = recovered.get(item.ledger, (0, 0))
         recovered[item.ledger] = max(count, item.count), max(at, item.at)
@@ -120,7 +120,7 @@ def worst_of(evidence: Sequence[Evidence]) -> dict[str, Cost]:
     costs: list[Costs] = []
     for history in histories.values():
         forked = any(one.contradicts(other) for one, other in combinations(history, 2))
-        costs.append(each_account(operator.add if forked else _larger, [item.costs for item in history]))
+        costs.append(each_account(operator.add if forked else larger, [item.costs for item in history]))
     return {ALL: NOTHING} | each_account(operator.add, costs)
 
 
@@ -128,11 +128,6 @@ def each_account(merge: Callable[[Cost, Cost], Cost], costs: Sequence[Costs]) ->
     """Merge the costs of each account, by its people."""
     accounts = dict.fromkeys(people for item in costs for people in item)
     return {people: reduce(merge, [item[people] for item in costs if people in item]) for people in accounts}
-
-
-def _larger(one: Cost, other: Cost) -> Cost:
-    """Return the larger of two costs, in each unit."""
-    return Cost(*map(max, one.units, other.units))
 
 
 def recover(  # noqa: PLR0913 -- its evidence, by name

@@ -41,7 +41,6 @@ from parley.common.runs.pricing import guarantees
 from parley.common.runs.specification import RunSpec
 from parley.common.wire.party_api import RunProposal
 from parley.party.ledger.accounts import Accounts, promise_about
-from parley.party.ledger.books import Use
 from parley.party.settings import Notify, PartySettings
 
 if TYPE_CHECKING:
@@ -153,16 +152,16 @@ def promise_in_words(promise: Guarantee) -> str:
     return f"{changes}{exception}.{little}{assumed}"
 
 
-def account_in_words(accounts: Accounts, learner: str, study: str, price: Price) -> dict[str, Any]:
-    """Return which account pays for a learner's run in a study, and what a yes would leave.
+def account_in_words(accounts: Accounts, learner: str, spec: RunSpec, price: Price) -> dict[str, Any]:
+    """Return which account pays for a learner's run, and what a yes would leave.
 
     ``paid_by`` is there if the owner has several accounts, or has set parts of one aside. ``epsilon_left_after_it`` is
-    what one more run of the learner in the study may cost then. It is None if the account, or the study's part of it,
-    does not suffice for the run; then ``cannot_be_approved`` says what is left.
+    what one more run of the learner about the same rows may cost then. It is None if the account, or the study's part
+    of it, does not suffice for the run; then ``cannot_be_approved`` says what is left.
     """
-    payer = accounts.payer(study)
+    payer = accounts.payer(spec.study.name)
     paid_by = {"paid_by": payer} if payer else {}
-    use = Use(accounts.people(study), study, learner)
+    use = accounts.use(learner, spec.study.name, spec.charged_rows)
     try:
         accounts.require(use, price.total)
     except BudgetExhaustedError as error:
@@ -250,7 +249,7 @@ class WaitingRuns:
         """Return a question with its terms, as far as they are worked out, and the account that would pay."""
         accounts, study = self._store.accounts, waiting.spec.study.name
         terms = with_promise_about(accounts.people(study), self._terms.get(waiting.digest, _NOT_YET))
-        account = account_in_words(accounts, waiting.question["learner"], study, waiting.price)
+        account = account_in_words(accounts, waiting.question["learner"], waiting.spec, waiting.price)
         return waiting.question | terms | account
 
     def _read_pending(self) -> None:
@@ -282,13 +281,13 @@ class Notifier:
 
     def __call__(self, learner: str, proposal: RunProposal, price: Price, expires: float, accounts: Accounts) -> None:
         """Begin to notify the owner of a learner's question, and of the one of its ``accounts`` that would pay."""
-        settings, study = self._settings(), proposal.spec.study.name
+        settings = self._settings()
         if settings.notify.command or settings.notify.url:
             question = question_of(
                 learner, proposal, price, expires, settings.known_parties_for(learner) or {settings.name}
             )
-            question |= account_in_words(accounts, learner, study, price)
-            arguments = settings, question, proposal.spec, accounts.people(study)
+            question |= account_in_words(accounts, learner, proposal.spec, price)
+            arguments = settings, question, proposal.spec, accounts.people(proposal.spec.study.name)
             Thread(target=_notify, args=arguments, name="notify", daemon=True).start()
 
 

@@ -131,7 +131,7 @@ async def _settled(recruited: Recruited, parties: Sequence[PartyClient], deadlin
     def price(spec: RunSpec) -> dict[str, Charge]:
         return charges_of(spec.build(), spec.facts(), views_of(recruited.facts))
 
-    return (await chosen_among(ways, price, parties, recruited.spec.study.digest, deadline)).spec
+    return (await chosen_among(ways, price, parties, deadline)).spec
 
 
 def protection(order: Order, name: str, holding: Holding) -> str:

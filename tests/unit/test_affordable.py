@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from parley.common.algorithms import settlements
-from parley.common.client.affordable import Candidate, Charge, Priced, affordable, ask_nobody
+from parley.common.client.affordable import Candidate, Charge, Follower, Priced, affordable, ask_nobody
 from parley.common.errors import BudgetExhaustedError, InvalidInputError
 from parley.common.learning.losses import Hinge, Logistic, Loss, Softmax
 from parley.common.privacy.account import Account, Cost, limit
@@ -46,7 +46,7 @@ class Room:
         self.remaining = {name.replace("_", "-"): units for name, units in remaining.items()}
         self.asked: list[dict[str, int]] = []
 
-    async def __call__(self, charges: Mapping[str, Charge]) -> dict[str, bool]:
+    async def __call__(self, _run: RunSpec, charges: Mapping[str, Charge]) -> dict[str, bool]:
         costs = {name: charge.epsilon for name, charge in charges.items() if isinstance(charge, Cost)}
         self.asked.append(costs)
         return {name: costs[name] <= most for name, most in self.remaining.items()}
@@ -54,7 +54,8 @@ class Room:
 
 def chosen(*steps: float, ask: Any = ask_nobody, later: Mapping[str, Charge] | None = None, **of: Account) -> Priced:  # noqa: ANN401
     accounts = {name.replace("_", "-"): one for name, one in of.items()}
-    return asyncio.run(affordable(iter(ways(*steps)), price, later or {}, accounts, ask))
+    follower = None if later is None else Follower(ways(0.1)[0].spec, later)
+    return asyncio.run(affordable(iter(ways(*steps)), price, follower, accounts, ask))
 
 
 def test_what_all_accounts_pay_for_is_taken_and_each_is_asked_once() -> None:
@@ -103,7 +104,12 @@ def test_where_accounts_pay_for_none_the_first_is_kept_and_nothing_is_said() -> 
 def test_what_follows_the_run_counts() -> None:
     later = {"owner-0": Cost(8, 0), "owner-1": Cost(8, 0)}
     taken = chosen(0.9, 0.5, later=later, owner_0=account(95))
-    assert (taken.alone["owner-0"], taken.charges["owner-0"]) == (Cost(50, 0), Cost(58, 0))
+    assert (taken.alone["owner-0"], taken.charges["owner-0"]) == (Cost(90, 0), Cost(98, 0)), (
+        "they need not fit together"
+    )
+    room, dear = Room(owner_0=100, owner_1=60), {"owner-0": Cost(8, 0), "owner-1": Cost(70, 0)}
+    assert chosen(0.5, 0.1, ask=room, later=dear).room == {"owner-0": True, "owner-1": False}
+    assert [costs["owner-1"] for costs in room.asked] == [70, 50], "it is asked about by itself, once"
     unpaid = chosen(0.9, 0.5, later={"owner-0": BudgetExhaustedError("none")}, owner_0=account(95))
     assert unpaid.candidate == ways(0.9)[0], "no budget allows any"
 

@@ -248,9 +248,10 @@ def test_each_party_with_a_charge_is_asked_once_whether_it_fits() -> None:
             return self.answer
 
     parties: Any = [Saying("a", True), Saying("b", False), Saying("c", PartyRefusedError("no")), Saying("d", True)]  # noqa: FBT003
+    run = spec_of().model_copy(update={"study": STUDY.model_copy(update={"hold_out": 0.25})})
     charges = {name: Cost(index, 0) for index, name in enumerate("abc")} | {"d": BudgetExhaustedError("none allows it")}
-    assert asyncio.run(ask_room(parties, "5d", 1.0, charges)) == {"a": True, "b": False}
-    assert asked == [(name, "5d", charges[name]) for name in "abc"]
+    assert asyncio.run(ask_room(parties, 1.0, run, charges)) == {"a": True, "b": False}
+    assert asked == [(name, run.study.digest, charges[name], "training") for name in "abc"]
 
 
 def foreseen(draft: RunSpec, said: report.PartyAnswers, time: RoundTime, settle: Any) -> ForecastView:  # noqa: ANN401

@@ -11,7 +11,7 @@ from parley.common.privacy.statement import SPENT_MEANS, in_words
 from parley.common.wire.party_api import BudgetReport
 from parley.learner.estimators.budget import PrivacyBudget
 from parley.party.api.gauges import BudgetGauges
-from parley.party.ledger.accounts import Statement, Usage
+from parley.party.ledger.accounts import RowsUsage, Statement, Usage
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,7 +47,14 @@ def test_gauges_tell_accounts_apart_by_people_and_learners_by_what_they_spent() 
     accounts = {"": limit(5.0, 1e-5), "ward-7": limit(2.0, 1e-5)}
     statements = [
         Statement("", accounts[""], (Usage("biopsies", "south", 0.5, 0.25),), {}, {}),
-        Statement("ward-7", accounts["ward-7"], (Usage("stroke", "north", 0.25, 0),), {}, {}),
+        Statement(
+            "ward-7",
+            accounts["ward-7"],
+            (Usage("stroke", "north", 0.25, 0),),
+            {},
+            {},
+            (RowsUsage("stroke", "held-out rows", 0.25, 0.0, 1.5),),
+        ),
     ]
     gauges = {gauge.name: gauge.samples for gauge in BudgetGauges(lambda: statements).collect()}
     limits = {sample.labels["people"]: sample.value for sample in gauges["parley_epsilon_limit"]}
@@ -56,3 +63,5 @@ def test_gauges_tell_accounts_apart_by_people_and_learners_by_what_they_spent() 
     assert parts == {(people, state): state == "left" for people in accounts for state in ("spent", "reserved", "left")}
     spent = [(*sample.labels.values(), sample.value) for sample in gauges["parley_budget_spent_by"]]
     assert spent == [("", "biopsies", "south", 0.5), ("ward-7", "stroke", "north", 0.25)]
+    (left,) = gauges["parley_epsilon_left_for"]
+    assert (left.labels, left.value) == ({"people": "ward-7", "study": "stroke", "rows": "held-out rows"}, 1.5)

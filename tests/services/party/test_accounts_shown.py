@@ -7,6 +7,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from parley.common.privacy.calibration import gaussian_mu
 from parley.common.runs.specification import RunSpec
 from parley.common.service.tokens import hash_token
 from parley.common.wire.party_api import RunProposal
-from parley.party.answers.party import open_store
+from parley.party.answers.party import open_store, pin_of
 from parley.party.cli.main import party_app
+from parley.party.data.owner_data import load_holding
 from parley.party.ledger.ledger import Ask, Ledger
 from parley.party.owner.page import create_owner_app, owner_token
 from parley.party.owner.questions import WaitingRuns
@@ -242,3 +244,23 @@ def test_the_page_of_one_study_is_a_sentence(
     words = f"Of epsilon 5, {spent:.4g} is spent (nonadaptive {nonadaptive:.4g}) and 0 reserved; one more run"
     assert page.text("#accounts").startswith(words)
     assert page.all("#accounts > *")[1:] == []
+
+
+def test_the_page_says_what_each_period_has_lost(
+    tmp_path: Path, visit: Callable[[PartySettings, Ledger, str], Visitor]
+) -> None:
+    owner = Owner(tmp_path, biopsies={})
+    with open_store(owner.settings) as store:
+        held = owner.settings.held[0]
+        data = pin_of(held, load_holding(owner.settings, held))
+        store.pin(data)
+        owner.approved(store, "north", "biopsies", 1.0)
+        store.pin(replace(data, rows=b"new", n_examples=9, first=40, digest_at=lambda *_: data.rows), accept=True)
+        page = visit(owner.settings, store, "owner-periods")
+    sentence, periods = page.all("#accounts > *")
+    assert "one more run about any other rows may cost 4." in sentence.text
+    assert re.search(
+        r"rows from 1 to 40 of biopsies \d\.\d\d% spent, 0\.00% reserved, one more run about them may cost 4\.\d+; "
+        r"rows from 41 on of biopsies 0\.00% spent, 0\.00% reserved, one more run about them may cost 5\.$",
+        periods.text,
+    )
