@@ -87,7 +87,8 @@ AT_THE_END = 11 / 7
 """How much faster a filter takes from the last part of its sum: a little more than pi/2."""
 _UNUSED = 1 - 1 / AT_THE_END  # the part of tau that is left unused
 _CELLS = 250
-_DEVIATIONS = 14.0  # beyond them, the delta of a Gaussian release is below the least
+DEVIATIONS = 14.0
+"""Beyond so many, the delta of a Gaussian release is below the least."""
 _MARGINS = (1e-3, 1e-2, 0.1)
 """By how much more than at its left end a cell's Gaussian release may be."""
 _PASSES = 12
@@ -156,13 +157,13 @@ def of_profile(profile: Profile, end: float, otherwise: Cover, bends: Sequence[f
     It is ``otherwise`` where the check of a cell fails, or a release is so large or small that company plays no part.
     ``otherwise`` is a cover too, so alone the lesser of both counts.
     """
-    alone = _square_at_zero(float(profile(np.zeros(1))[0]))
+    alone = square_at_zero(float(profile(np.zeros(1))[0]))
     if not _TINY < alone < _LARGE:
         return otherwise
-    reach = min(end, _DEVIATIONS * math.sqrt(alone) + alone)
+    reach = min(end, DEVIATIONS * math.sqrt(alone) + alone)
     losses = np.union1d(np.linspace(0.0, reach, _CELLS + 1), [bend for bend in bends if 0 < bend < reach])
     deltas = profile(losses)
-    deltas[deltas < _LEAST_DELTA] = 0.0
+    deltas[(deltas < _LEAST_DELTA) | (losses >= end)] = 0.0
     squares = _steps(losses, deltas) if deltas[-1] == 0 else None
     if squares is None:
         return otherwise
@@ -177,7 +178,7 @@ def gaussian_deltas(losses: FloatArray, mus: FloatArray) -> FloatArray:
     return np.asarray(np.exp(upper) * -np.expm1(np.minimum(lower - upper, 0.0)))
 
 
-def _square_at_zero(delta: float) -> float:
+def square_at_zero(delta: float) -> float:
     """Return the mu^2 of the Gaussian release with this delta at loss 0."""
     return float(2 * ndtri((1 + delta) / 2)) ** 2
 

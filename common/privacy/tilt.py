@@ -18,8 +18,8 @@ e^y1 delta_QR(y2). So for y >= r, and every y1 + y2 = y - r without a negative p
     delta(y) <= d(y1) + e^y1 d(y2).
 
 For a Gaussian tilt of mu = 2 L / sigma, the best parts are (y - r -+ mu^2 / 4) / 2, and the bound is that of a Gaussian
-release of this mu at y - r, wherever y - r >= mu^2 / 4; below that, the smaller part is 0. For the other law the parts
-are those of the Gaussian law with the same d(0), which need not be the best: all are valid. D and D' may change places;
+release of this mu at y - r, wherever y - r >= mu^2 / 4; below that, the smaller part is 0. For the other law
+the best parts are taken on a grid, and a chord between its points. D and D' may change places;
 so at losses between -r and r the profile, convex in e^y, lies below its chord. For two-sided slopes nothing is proven.
 """
 
@@ -29,32 +29,62 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import ndtri
 
 from parley.common.arrays import FloatArray
-from parley.common.privacy.company import Cover, Profile, gaussian_deltas, of_profile, of_pure
+from parley.common.privacy.company import (
+    DEVIATIONS,
+    Cover,
+    Profile,
+    gaussian_deltas,
+    of_profile,
+    of_pure,
+    square_at_zero,
+)
 from parley.common.privacy.events import GaussianEvent, L2LaplaceEvent, TiltEvent
 from parley.common.privacy.l2_laplace import l2_laplace_delta
+
+_STEPS = 250
+"""The parts of a loss that are tried."""
 
 
 def tilt_profile(law: GaussianEvent | L2LaplaceEvent, determinant: float) -> Profile:
     """Return the profile, at losses of 0 and more; ``law`` and ``determinant`` are as in `TiltEvent`."""
-    single = _profile_of(law)
-    apart = (2 * ndtri((1 + single(np.zeros(1))[0]) / 2)) ** 2
-
-    def beyond(losses: FloatArray) -> FloatArray:
-        left = np.maximum(losses - determinant, 0.0)
-        smaller = np.maximum((left - apart) / 2, 0.0)
-        return np.asarray(np.minimum(single(smaller) + np.exp(smaller) * single(left - smaller), 1.0))
-
-    at_factor, factor = float(beyond(np.array([determinant]))[0]), np.exp(determinant)
+    two_moves = _gaussian_moves(law.mu) if isinstance(law, GaussianEvent) else _vector_moves(law)
+    at_factor, factor = float(two_moves(np.zeros(1))[0]), np.exp(determinant)
 
     def profile(losses: FloatArray) -> FloatArray:
         chord = (factor + at_factor - np.exp(np.minimum(losses, determinant)) * (1 - at_factor)) / (1 + factor)
-        result: FloatArray = np.where(losses < determinant, chord, beyond(losses))
+        beyond = two_moves(np.maximum(losses - determinant, 0.0))
+        result: FloatArray = np.where(losses < determinant, chord, beyond)
         return result
 
     return profile
+
+
+def _gaussian_moves(mu: float) -> Profile:
+    """Return the bound for two moves of mu each, by the best parts of a loss."""
+
+    def bound(losses: FloatArray) -> FloatArray:
+        smaller = np.maximum((losses - mu**2) / 2, 0.0)
+        first, second = (gaussian_deltas(part, np.full_like(part, mu)) for part in (smaller, losses - smaller))
+        return np.asarray(np.minimum(first + np.exp(smaller) * second, 1.0))
+
+    return bound
+
+
+def _vector_moves(law: L2LaplaceEvent) -> Profile:
+    """Return the bound for two moves of density exp(-beta |b|): the best parts on a grid, and chords between."""
+    at_zero = square_at_zero(float(l2_laplace_delta(np.zeros(1), law.epsilon, law.dimension)[0]))
+    step = min(law.epsilon, DEVIATIONS * math.sqrt(at_zero) + at_zero) / _STEPS
+    parts: FloatArray = step * np.arange(_STEPS + 1, dtype=np.float64)
+    deltas = l2_laplace_delta(parts, law.epsilon, law.dimension)
+    sums = np.full(2 * _STEPS + 1, np.inf)
+    for first in range(_STEPS + 1):  # the smaller part
+        seconds = np.arange(first, _STEPS + 1)
+        both = deltas[first] + math.exp(parts[first]) * deltas[seconds]
+        sums[first + seconds] = np.minimum(sums[first + seconds], both)
+    ends = np.exp(step * np.arange(len(sums)))
+    return lambda losses: np.asarray(np.interp(np.exp(losses), ends, np.minimum(sums, 1.0)))
 
 
 @lru_cache(maxsize=4096)
@@ -69,12 +99,3 @@ def cover_of_tilt(event: TiltEvent) -> Cover:
     of_one = of_profile(tilt_profile(event.law, event.determinant), end, claimed, [event.determinant])
     slack = event.delta if of_one is claimed else 0.0
     return Cover(event.times * of_one.alone, event.times * of_one.variance, event.times * of_one.excess, slack)
-
-
-def _profile_of(law: GaussianEvent | L2LaplaceEvent) -> Profile:
-    """Return the profile of a release of this law."""
-    if isinstance(law, GaussianEvent):
-        mu = law.mu
-        return lambda losses: gaussian_deltas(losses, np.full_like(losses, mu))
-    bound, dimension = law.epsilon, law.dimension
-    return lambda losses: l2_laplace_delta(losses, bound, dimension)
