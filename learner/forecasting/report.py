@@ -141,8 +141,8 @@ class Review:
 
     @property
     def whole(self) -> RunSpec:
-        """The run at the budgets that were asked for, a part of them for its evaluation."""
-        if self.evaluation is None:
+        """The run at the budgets that were asked for, a part of them for an evaluation that is not charged apart."""
+        if self.evaluation is None or self.spec.charged_rows == "training":
             return self.spec
         kept = {member.name: member.budget for member in self.evaluation.parties}
 
@@ -344,7 +344,8 @@ async def _review(  # noqa: PLR0913 -- the run, what is known of its parties, an
     evaluation = kept.evaluation or keeping.asked
     if evaluation is not None:
         more = await asyncio.to_thread(_charged_later, evaluation, spec, answers, objected)
-        charges = {name: _sum_of(charge, more[name]) for name, charge in charges.items()}
+        both = _larger_of if spec.charged_rows == "training" else _sum_of
+        charges = {name: both(charge, more[name]) for name, charge in charges.items()}
         for name, fits in (await ask_room(evaluation, more)).items():  # of other rows, so both need not fit together
             room[name] = fits and room.get(name, True)
     return Review(spec, reasons, charges, objected, room, answers, evaluation, kept.words, keeping.has_threshold)
@@ -370,6 +371,13 @@ def _sum_of(first: Charge, second: Charge) -> Charge:
     """Return the charge of two runs, or why no budget allows one of them."""
     if isinstance(first, Cost) and isinstance(second, Cost):
         return first + second
+    return second if isinstance(first, Cost) else first
+
+
+def _larger_of(first: Charge, second: Charge) -> Charge:
+    """Return the most that a record is charged by two runs about rows that are apart; or why no budget allows one."""
+    if isinstance(first, Cost) and isinstance(second, Cost):
+        return first + second.split(first)[1]
     return second if isinstance(first, Cost) else first
 
 
