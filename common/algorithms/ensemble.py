@@ -44,13 +44,14 @@ from parley.common.learning.losses import Logistic, bounded_slope, largest_minim
 from parley.common.learning.model import Model
 from parley.common.privacy.calibration import gaussian_sigmas
 from parley.common.privacy.events import (
-    ApproximateEvent,
+    FLOATS,
     Event,
     GaussianEvent,
     L2LaplaceEvent,
     LaplaceEvent,
     NoEvent,
     NonPrivateEvent,
+    SequentialEvent,
 )
 from parley.common.privacy.guarantee import Adjacency, Guarantee
 from parley.common.privacy.mechanisms.additive import (
@@ -62,7 +63,6 @@ from parley.common.privacy.mechanisms.additive import (
     l2_laplace_deviation,
 )
 from parley.common.privacy.mechanisms.output import on_grid, solve
-from parley.common.privacy.mechanisms.site import FLOATS
 from parley.common.privacy.noise import Noise
 from parley.common.privacy.proofs import Additive, Proof
 from parley.common.privacy.shrinkage import smoothed
@@ -293,18 +293,30 @@ class Ensemble(Algorithm):
         """Return the proof of a tally plus noise, or None for exact votes, about which nothing is claimed."""
         if not self.hides_votes:
             return None
-        return Additive(self.pure_law(facts)) if is_pure(facts) else Additive()
+        if not is_pure(facts):
+            return Additive()
+        law = self.pure_law(facts)
+        return Additive(law, ((1.0,) * self.moved(facts),)) if isinstance(law, LaplaceEvent) else Additive(law)
 
     def pure_law(self, facts: OwnFacts) -> LaplaceEvent | L2LaplaceEvent:
         """Return the law of the noise if delta is 0."""
         return LaplaceEvent(float(facts.own_epsilon.min()))
+
+    def pure_event(self, facts: OwnFacts) -> Event:
+        """Return the event of Laplace noise on all counts that a party moves, each by one."""
+        moved = self.moved(facts)
+        return SequentialEvent((LaplaceEvent(float(facts.own_epsilon) / moved, facts.share < 1),) * moved)
+
+    def moved(self, facts: FederationFacts) -> int:
+        """Return how many counts a party moves under pure epsilon."""
+        return int(Ensemble.tally_sensitivity(self, np.zeros((self.n_asked(facts), 0)), facts))
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """Return the event of one release of all votes. Exact votes have no promise; noise alone reveals nothing."""
         if not self.hides_votes:
             return NonPrivateEvent() if round == 1 else NoEvent()
         if is_pure(facts):
-            return ApproximateEvent(float(facts.own_epsilon))
+            return self.pure_event(facts)
         return GaussianEvent(1 / float(self.sigma(1.0, facts)))
 
     def check_noise(self, facts: OwnFacts) -> None:
@@ -558,6 +570,10 @@ class EnsembleSoft(Ensemble):
         if self.release == "counts":
             return Ensemble.pure_law(self, facts)
         return L2LaplaceEvent(float(facts.own_epsilon.min()), self.lanes(facts))
+
+    def pure_event(self, facts: OwnFacts) -> Event:
+        """Return the event of Laplace noise on votes, or of density exp(-beta |b|) on a statistic."""
+        return Ensemble.pure_event(self, facts) if self.release == "counts" else self.pure_law(facts)
 
     def width(self, sensitivity: float, facts: OwnFacts) -> FloatArray:
         """Return the width for votes; for a statistic under pure epsilon, the deviation of each of its numbers."""

@@ -30,7 +30,7 @@ from parley.common.errors import InvalidInputError
 from parley.common.learning.evaluation import ClassCells, Errors, ScoreCells, ScoreSteps, Tally, spread_edges, tally
 from parley.common.learning.model import Model
 from parley.common.learning.noise_law import SummedLaplace
-from parley.common.privacy.events import ApproximateEvent, Event, LaplaceEvent
+from parley.common.privacy.events import Event, LaplaceEvent, SequentialEvent
 from parley.common.privacy.mechanisms.additive import ROUNDED_SHARES, add_laplace, fitting
 from parley.common.privacy.noise import Noise
 from parley.common.privacy.proofs import Additive, Proof
@@ -151,9 +151,13 @@ class Evaluate(Algorithm):
             return 1.0
         return _FIRST if round == 1 else 1.0 - _FIRST
 
+    def moves(self, facts: FederationFacts) -> tuple[float, ...]:
+        """Return by how much a replaced example moves numbers of a round's tally."""
+        return ScoreCells.moves if self.has_scores(facts) else self.fixed_tally(facts).moves
+
     def reach(self, facts: FederationFacts) -> float:
         """Return how far a replaced example moves a round's tally, in the 1-norm."""
-        return ScoreCells.sensitivity if self.has_scores(facts) else self.fixed_tally(facts).sensitivity
+        return math.fsum(self.moves(facts))
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
         """Return the tally's sensitivity: one example's predictions leave it, another's enter."""
@@ -165,12 +169,12 @@ class Evaluate(Algorithm):
 
     def proof(self, query: Query, facts: OwnFacts) -> Proof:
         """Return the proof of a tally plus Laplace noise."""
-        return Additive(LaplaceEvent(self._epsilon(query.round, facts)))
+        return Additive(LaplaceEvent(self._epsilon(query.round, facts)), (self.moves(facts),))
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """Return the event of one Laplace release; if noise comes in shares, of one with this epsilon."""
-        epsilon = self._epsilon(round, facts)
-        return LaplaceEvent(epsilon) if facts.share == 1 else ApproximateEvent(epsilon)
+        """Return the event of Laplace noise on all numbers that a replaced example moves."""
+        in_all, in_shares = self._epsilon(round, facts) / self.reach(facts), facts.share < 1
+        return SequentialEvent(tuple(LaplaceEvent(in_all * move, in_shares) for move in self.moves(facts)))
 
     def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
         """Return that Laplace noise is not exact in shares, if it comes in shares."""

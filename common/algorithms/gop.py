@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from parley.common.algorithms._parameters import Regularization, SlackChoice, algorithm
@@ -13,7 +14,7 @@ from parley.common.data.shard import Shard
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import bounded_slope, check_single_score
 from parley.common.privacy.calibration import Calibration, check_epsilon_delta
-from parley.common.privacy.events import ApproximateEvent, Event
+from parley.common.privacy.events import Event
 from parley.common.privacy.guarantee import Guarantee
 from parley.common.privacy.mechanisms.objective import ASSUMED, ObjectivePerturbation, branch_cautions, objective
 from parley.common.privacy.mechanisms.site import SiteTerms
@@ -100,7 +101,7 @@ class Gop(Curated):
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """Return the theorem's claim: the model is all that is seen, so it is the transcript's."""
-        return ApproximateEvent(*facts.strictest, _ASSUMPTIONS)
+        return replace(self.mechanism(facts).event, assumptions=_ASSUMPTIONS)
 
     def claims(self, facts: OwnFacts) -> tuple[Guarantee, ...]:
         """Return the guarantee of objective perturbation on the pooled data."""

@@ -29,12 +29,11 @@ from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Softmax, bounded_slope, largest_minimiser
 from parley.common.learning.model import Model
 from parley.common.privacy.calibration import gaussian_sigmas
-from parley.common.privacy.events import Event, GaussianEvent, L2LaplaceEvent
+from parley.common.privacy.events import FLOATS, Event, GaussianEvent, L2LaplaceEvent
 from parley.common.privacy.guarantee import Adjacency
 from parley.common.privacy.mechanisms import class_means
 from parley.common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
 from parley.common.privacy.mechanisms.output import on_grid, solve, within
-from parley.common.privacy.mechanisms.site import FLOATS
 from parley.common.privacy.noise import Noise
 from parley.common.privacy.proofs import Additive, Proof
 from parley.common.privacy.shrinkage import shrunk

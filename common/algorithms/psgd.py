@@ -42,10 +42,9 @@ from parley.common.learning.losses import check_single_score
 from parley.common.learning.model import Model
 from parley.common.privacy import calibration
 from parley.common.privacy.calibration import cliff_caution, delta_of_sigma, sigma_star
-from parley.common.privacy.events import Event, L2LaplaceEvent
+from parley.common.privacy.events import FLOATS, Event, L2LaplaceEvent
 from parley.common.privacy.guarantee import Guarantee
 from parley.common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
-from parley.common.privacy.mechanisms.site import FLOATS
 from parley.common.privacy.noise import Noise
 from parley.common.privacy.proofs import Additive, Proof
 from parley.common.protocol.algorithm import Algorithm, Choice, Program

@@ -29,12 +29,12 @@ from parley.common.data.shard import Shard
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import bounded_slope
 from parley.common.learning.model import Model
-from parley.common.privacy.events import Event, L2LaplaceEvent
+from parley.common.privacy.events import Event
 from parley.common.privacy.mechanisms.class_means import centroids
 from parley.common.privacy.mechanisms.objective import branch_cautions, objective
 from parley.common.privacy.mechanisms.one_against_rest import one_against_rest
 from parley.common.privacy.mechanisms.output import exact, generalized, output
-from parley.common.privacy.mechanisms.site import FLOATS, Law, SiteCalibration, SiteRelease, SiteTerms
+from parley.common.privacy.mechanisms.site import Law, SiteCalibration, SiteRelease, SiteTerms
 from parley.common.privacy.noise import Noise
 from parley.common.privacy.proofs import Proof, applied_after
 from parley.common.protocol.algorithm import Algorithm, Choice, Program
@@ -309,10 +309,6 @@ class Releases(Algorithm):
         """Raise InvalidInputError if a site's noise does not fit on the wire."""
         for site in self.own_sites(facts):
             site.check_noise()
-
-    def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
-        """Return that noise is drawn in floating point, if some is."""
-        return (FLOATS,) if any(isinstance(site.event, L2LaplaceEvent) for site in self.own_sites(facts)) else ()
 
 
 def suited_mechanism(kind: type[Releases], facts: FederationFacts, given: Mapping[str, Any]) -> Choice:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import lru_cache
 from typing import ClassVar
 
@@ -62,8 +63,7 @@ class PartyClient(Peer):
 
     async def room(self, study_digest: str, cost: Cost, rows: ChargedRows | None = None) -> bool:
         """Return whether a run of a study at this cost, about these ``rows`` or any, fits into what all runs left."""
-        epsilon, delta, gdp, slack = cost.units
-        price = f"epsilon={epsilon}&delta={delta}&gdp={gdp}&slack={slack}"
+        price = "&".join(f"{name}={number}" for name, number in asdict(cost).items())
         content, _ = await self._request("GET", f"/v1/budget/room?study={study_digest}&{price}{_about(rows)}")
         return self._parse(Room, content).fits
 

@@ -57,8 +57,11 @@ class Tally(Protocol):
         """The number m of counts or sums."""
 
     @property
-    def sensitivity(self) -> float:
-        """The largest distance, in the 1-norm and in reals, by which replacing one example moves them."""
+    def moves(self) -> tuple[float, ...]:
+        """By how much replacing one example moves numbers of them, each a number of its own, in reals, at most.
+
+        One move is a bound on the sum of all, which may be divided in any way.
+        """
 
     def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:
         """Return the sums (..., m), in units of 2^-32, over examples of scores (..., n, k) and labels (..., n).
@@ -95,7 +98,7 @@ class ScoreSteps:
 
     steps: int
     largest: float
-    sensitivity: ClassVar[float] = 2.0
+    moves: ClassVar[tuple[float, ...]] = (1.0, 1.0)
     """One count falls and another rises."""
 
     @property
@@ -118,7 +121,7 @@ class ScoreCells:
     """Counts of two classes by class and by bin of the score, negative ones first; ``edges`` (bins - 1,) ascend."""
 
     edges: FloatArray
-    sensitivity: ClassVar[float] = 2.0
+    moves: ClassVar[tuple[float, ...]] = (1.0, 1.0)
     """One count falls and another rises."""
 
     @property
@@ -167,9 +170,9 @@ class ClassCells:
         return 2.0 ** -math.ceil(math.log2(2 * self.n_classes))
 
     @property
-    def sensitivity(self) -> float:
-        """2 of true and predicted classes, and of each class's counts 2 times their weight."""
-        return 2.0 + 2.0 * self.n_classes * self.weight
+    def moves(self) -> tuple[float, ...]:
+        """Two counts of true and predicted classes, and of each class two by probability, which have a weight."""
+        return (1.0, 1.0) + (self.weight,) * (2 * self.n_classes)
 
     def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:
         """Return the counts, weighted."""
@@ -202,9 +205,9 @@ class Errors:
         return 5
 
     @property
-    def sensitivity(self) -> float:
-        """3: see above for the proof."""
-        return 3.0
+    def moves(self) -> tuple[float, ...]:
+        """3 in all: see above for the proof."""
+        return (3.0,)
 
     def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:
         """Return the sums of parts truncated to the grid."""

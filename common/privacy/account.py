@@ -1,12 +1,16 @@
 """A party's budget in whole units, and what is charged to it.
 
-Under a *filter*, the cost of all runs together is their Gaussian part, a sum of mu^2, and their slack, a sum of deltas
-(see `parley.common.privacy.filter`). If there is no slack, a budget (epsilon, delta) allows a Gaussian part whose exact
-profile at epsilon is at most delta, for every way of choosing runs by what earlier ones answered. If there is slack,
-each has a half of delta to itself. Which case it is, the first charge decides, before anything was answered: someone
-who could still trade one against the other, by what was answered, would take slack when the Gaussian part reveals
-little, and more Gaussian runs when it reveals much, and so get nearly twice the delta. So slack comes first or never:
-an account that began without slack accepts none, and one with slack reserved accepts nothing else until it is charged.
+Under a *filter*, all runs take from one sum, mu^2 of a Gaussian release, whatever their noise is, in any order
+(`parley.common.privacy.filter`). A budget (epsilon, delta) allows a sum whose exact profile at epsilon is at most
+delta.
+
+*Slack* is a delta that no Gaussian release covers: that of a paper's claim about a final model, or of a release about
+which nothing is known but epsilon and delta. If there is slack, it and the sum each have a half of delta to itself.
+Which case it is, the first charge decides, before anything was answered: someone who could still trade one against the
+other, by what was answered, would take slack when the sum reveals little, and more of the sum when it reveals much, and
+so get nearly twice the delta. So slack comes first or never: an account that began without slack accepts none, and one
+with slack reserved accepts nothing else until it is charged. Where claims are charged, ``composition = basic`` is
+better.
 
 Runs without any delta may also simply add up to epsilon: the losses of pure releases do for every sequence of answers.
 So on sequences that end within that sum neighbours differ by epsilon alone, on all others the filter holds, and the
@@ -22,14 +26,18 @@ answer. Pure rounds are charged one by one, because each is a pure release by it
 from __future__ import annotations
 
 import math
+import operator
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from parley.common.errors import BudgetExhaustedError, InvalidInputError, check_not_negative
 from parley.common.privacy.calibration import gaussian_epsilon
+from parley.common.privacy.company import Cover
 from parley.common.privacy.filter import largest_square
 from parley.common.privacy.guarantee import Adjacency, Composition
+from parley.common.privacy.odometer import odometer
 
 MICRO = 10**6
 """Micro-units in an epsilon of 1."""
@@ -43,11 +51,13 @@ SQUARE_UNITS = 10**12
 """Units in a mu^2 of 1."""
 
 
+EXCESS_UNITS = SQUARE_UNITS**2
+"""Units in an excess of 1: a square's square."""
 _LATE = (
-    "this delta is slack, as that of noise inside a minimisation is, which an account that began with Gaussian runs "
-    "does not accept: take Gaussian noise on the answers (release and average have mechanism = output)"
+    "this delta is slack, about which no more is known than a claim says, which an account that began with other runs "
+    "does not accept: an owner who charges claims takes composition = basic"
 )
-_AHEAD = "runs with slack are reserved, and none is charged yet: a Gaussian run has to wait until one is"
+_AHEAD = "runs with slack are reserved, and none is charged yet: another run has to wait until one is"
 _MOST_RUNS = 10**9  # `runs_left` counts no further
 
 
@@ -56,33 +66,49 @@ class Cost:
     """The cost of an answer or of a run, in integers that are not negative.
 
     By itself, as basic composition adds it up: ``epsilon`` in micro-units and ``delta`` in units of 1e-18. Under a
-    filter: ``gdp``, its mu^2 in units of 1e-12, and ``slack``, the delta outside of that, in units of 1e-18. A round in
-    which a party has no part costs nothing; a run that costs nothing is refused.
+    filter, the numbers of a `Cover`: ``gdp``, the mu^2 that covers it alone, in units of 1e-12; ``variance``, which is
+    ``gdp`` if none is given, and ``excess``, which cover it in company, in units of 1e-12 and 1e-24; and ``slack``, the
+    delta outside of these, in units of 1e-18. A round in which a party has no part costs nothing; a run that costs
+    nothing is refused.
     """
 
     epsilon: int
     delta: int
     gdp: int = 0
     slack: int = 0
+    variance: int = -1
+    excess: int = 0
 
     def __post_init__(self) -> None:
-        if self.epsilon < 0 or self.delta < 0 or self.gdp < 0 or self.slack < 0:
+        if self.variance == -1:
+            object.__setattr__(self, "variance", self.gdp)
+        if min(self.units) < 0:
             raise InvalidInputError("a cost must not be negative")
 
     @property
-    def units(self) -> tuple[int, int, int, int]:
-        """The four numbers as (epsilon, delta, gdp, slack)."""
-        return self.epsilon, self.delta, self.gdp, self.slack
+    def units(self) -> tuple[int, int, int, int, int, int]:
+        """The numbers as (epsilon, delta, gdp, slack, variance, excess)."""
+        return self.epsilon, self.delta, self.gdp, self.slack, self.variance, self.excess
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            self.epsilon + other.epsilon, self.delta + other.delta, self.gdp + other.gdp, self.slack + other.slack
-        )
+        return Cost(*map(operator.add, self.units, other.units))
 
     def __sub__(self, other: Cost) -> Cost:
-        return Cost(
-            self.epsilon - other.epsilon, self.delta - other.delta, self.gdp - other.gdp, self.slack - other.slack
-        )
+        difference = tuple(map(operator.sub, self.units, other.units))
+        if min(difference) < 0:
+            raise InvalidInputError("a cost must not be negative")
+        return Cost(*difference)
+
+    @property
+    def square(self) -> int:
+        """What this total takes of the sum of mu^2, in the unit of ``gdp``: alone, or in company, if that is less."""
+        return min(self.gdp, self.variance + _root_up(4 * self.excess))
+
+    def square_beside(self, total: Cost) -> float:
+        """Return the part of ``total.square`` that this part of the total takes, so that all parts add up to it."""
+        if total.square == total.gdp:
+            return float(self.gdp)
+        return self.variance + 2 * self.excess / math.sqrt(total.excess)
 
     def split(self, other: Cost) -> tuple[Cost, Cost]:
         """Split this cost into the part that ``other`` covers, in each unit, and the remainder."""
@@ -131,12 +157,11 @@ class Account:
             return adds_up
         if self.trades(cost):
             return False
-        return total.slack <= self._share_of(self.delta_limit // 2) and total.gdp <= self.gdp_limit(
-            slack=total.slack > 0
-        )
+        allows_slack = total.slack <= self._share_of(self.delta_limit // 2)
+        return allows_slack and total.square <= self.square_limit(slack=total.slack > 0)
 
     def trades(self, cost: Cost) -> bool:
-        """Return whether a filter would add slack after a Gaussian part, which it does not accept."""
+        """Return whether a filter would add slack after other charges, which it does not accept."""
         before = self.spent + self.reserved
         if self.composition == "basic" or before.slack + cost.slack == 0:
             return False
@@ -144,8 +169,8 @@ class Account:
         ahead = before.slack > self.spent.slack == 0 and cost.gdp > cost.slack == 0
         return late or ahead
 
-    def gdp_limit(self, *, slack: bool) -> int:
-        """Return the largest sum of Gaussian parts, in the unit of ``Cost.gdp``, with or without slack beside them."""
+    def square_limit(self, *, slack: bool) -> int:
+        """Return the largest sum of mu^2, in the unit of ``Cost.gdp``, with or without slack beside it."""
         delta = self._gaussian_delta(slack=slack)
         return self._share_of(largest_square(self.epsilon_limit / MICRO, delta, 1 / SQUARE_UNITS))
 
@@ -182,19 +207,41 @@ class Account:
 
     @property
     def epsilon_spent(self) -> float:
-        """The epsilon of all charges so far at the budget's delta, or their sum if a filter has none."""
+        """The epsilon of all charges so far, at the budget's delta, that holds whenever it is read.
+
+        It holds however questions, and the moment, depended on answers. Under a filter that is `odometer`, which does
+        not know the limit: it may exceed the limit's epsilon, and the limit holds nevertheless. Under basic composition
+        it is the sum, because all of a run is charged with its first answer. It is the sum too as long as all answers
+        are pure, if that is less: no loss exceeds it, so what a learner has seen by then takes nothing of delta, and
+        all of delta is the odometer's. It is infinite if more delta is charged than the budget has. If an owner changes
+        the composition because of what was answered, the figures under each take a delta of their own.
+        """
+        added = self.spent.epsilon / MICRO
+        if self.composition == "basic" or self.delta_limit == 0:
+            return added if self.spent.delta <= self.delta_limit else math.inf
+        if self.spent.slack > self.delta_limit // 2:
+            return math.inf
+        reading = odometer(self.spent.square / SQUARE_UNITS, self._gaussian_delta(slack=self.spent.slack > 0))
+        return min(added, reading) if self.spent.delta == self.spent.slack == 0 else reading
+
+    @property
+    def epsilon_nonadaptive(self) -> float:
+        """The epsilon of all charges so far at the budget's delta, or their sum if a filter has none.
+
+        Unlike `epsilon_spent` it holds only if no question depended on an answer.
+        """
         return self._epsilon_of(self.spent)
 
     @property
     def epsilon_reserved(self) -> float:
-        """The amount by which all reservations would increase `epsilon_spent`."""
-        return max(0.0, self._epsilon_of(self.spent + self.reserved) - self.epsilon_spent)
+        """The amount by which all reservations would increase `epsilon_nonadaptive`."""
+        return max(0.0, self._epsilon_of(self.spent + self.reserved) - self.epsilon_nonadaptive)
 
     @property
     def parts(self) -> dict[str, float]:
         """The parts of the budget that are spent, reserved and left; they add up to 1.
 
-        Epsilons do not: under a filter squares of mu add up, so `epsilon_spent` and `epsilon_left` are not the limit.
+        Epsilons do not: under a filter squares of mu add up, so `epsilon_nonadaptive` and `epsilon_left` do not either.
         """
         spent, reserved = self.part_of(self.spent), self.part_of(self.reserved)
         return {"spent": spent, "reserved": reserved, "left": 1 - self._part_of(self.spent + self.reserved)}
@@ -207,7 +254,8 @@ class Account:
         total = self.spent + self.reserved
         limits = self._basic_limits() if self._adds_up(total) else self._filter_limits(total)
         unit = max(limits, key=lambda name: _ratio(getattr(total, name), limits[name]))
-        return _ratio(getattr(cost, unit), max(getattr(total, unit), limits[unit]))
+        part = cost.square_beside(total) if unit == "square" else getattr(cost, unit)
+        return _ratio(part, max(getattr(total, unit), limits[unit]))
 
     @property
     def delta_spent(self) -> float:
@@ -220,7 +268,8 @@ class Account:
         total = self.spent + self.reserved
         if self.composition == "basic" or self.delta_limit == 0 or (total == _NOTHING and self.share == MICRO):
             return max(0, self._share_of(self.epsilon_limit) - total.epsilon) / MICRO
-        room = self.gdp_limit(slack=total.slack > 0) - total.gdp - 1  # a unit for the rounding of the run's own price
+        limit = self.square_limit(slack=total.slack > 0)
+        room = limit - total.square - 1  # a unit for the rounding of the run's own price
         if not self.fits(Cost(1, 1, gdp=2)):
             return 0.0
         epsilon = gaussian_epsilon(math.sqrt(room / SQUARE_UNITS), self.delta_left)
@@ -239,7 +288,7 @@ class Account:
         added, slack = total.epsilon / MICRO, total.slack > 0
         if self.composition == "basic" or total.slack > self.delta_limit // 2:
             return added
-        epsilon = gaussian_epsilon(math.sqrt(total.gdp / SQUARE_UNITS), self._gaussian_delta(slack=slack))
+        epsilon = gaussian_epsilon(math.sqrt(total.square / SQUARE_UNITS), self._gaussian_delta(slack=slack))
         return min(added, epsilon) if total.delta == 0 or epsilon == math.inf else epsilon
 
     def _part_of(self, total: Cost) -> float:
@@ -256,7 +305,7 @@ class Account:
 
     def _filter_limits(self, total: Cost) -> dict[str, int]:
         """Return the limits of what a filter adds up for a total of charges; its budget has a delta."""
-        return {"gdp": self.gdp_limit(slack=total.slack > 0), "slack": self._share_of(self.delta_limit // 2)}
+        return {"square": self.square_limit(slack=total.slack > 0), "slack": self._share_of(self.delta_limit // 2)}
 
     def _gaussian_delta(self, *, slack: bool) -> float:
         """Return the part of delta for the Gaussian part."""
@@ -277,7 +326,7 @@ class Account:
         return total.delta == total.slack == 0 and (self.share == MICRO or self.delta_limit == 0)
 
 
-def _ratio(part: int, whole: int) -> float:
+def _ratio(part: float, whole: int) -> float:
     """Return the part of a whole, at most 1; a part of nothing is all of it."""
     return min(1.0, part / whole) if whole else float(part > 0)
 
@@ -299,9 +348,10 @@ def exhausted(account: Account, cost: Cost) -> BudgetExhaustedError:
         words = f"{request}; {_LATE if cost.slack else _AHEAD}"
     elif account.composition == "filter" and account.delta_limit > 0:
         total = account.spent + account.reserved
-        room = max(0, account.gdp_limit(slack=total.slack + cost.slack > 0) - total.gdp)
+        limit = account.square_limit(slack=total.slack + cost.slack > 0)
+        takes, room = (total + cost).square - total.square, max(0, limit - total.square)
         words += (
-            f" to a Gaussian run; across runs mu^2 {cost.gdp / SQUARE_UNITS:.3g} counts, and {room / SQUARE_UNITS:.3g} "
+            f" to a Gaussian run; across runs mu^2 {takes / SQUARE_UNITS:.3g} counts, and {room / SQUARE_UNITS:.3g} "
             "is left"
         )
         if cost.slack > 0:
@@ -312,10 +362,22 @@ def exhausted(account: Account, cost: Cost) -> BudgetExhaustedError:
     return BudgetExhaustedError(words, epsilon_left=remaining[0], delta_left=remaining[1])
 
 
+def _root_up(number: int) -> int:
+    """Return the least integer whose square is at least a number that is not negative."""
+    return math.isqrt(number - 1) + 1 if number else 0
+
+
 def delta_units(delta: float) -> int:
     """Convert a delta to whole units, rounded up, so that a positive delta is never charged as 0."""
     check_not_negative(delta=delta)
     return max(math.ceil(delta * DELTA_UNITS - 1e-6), int(delta > 0))
+
+
+def cost_of(epsilon: int, delta: int, cover: Cover) -> Cost:
+    """Return the cost of a release in whole units, rounded up; ``epsilon`` and ``delta`` are in the units of `Cost`."""
+    alone, variance = (math.ceil(Fraction(square) * SQUARE_UNITS) for square in (cover.alone, cover.variance))
+    excess = math.ceil(Fraction(cover.excess) * EXCESS_UNITS)
+    return Cost(epsilon, delta, alone, delta_units(cover.slack), variance, excess)
 
 
 def limit(
@@ -332,6 +394,7 @@ class Price:
     """The total cost of a run after each of its rounds: the columns of `Cost`, in its units, (T,) each.
 
     Rounds after the last of them add nothing: a run that is charged in full with its first round has a column of one.
+    Prices of earlier versions have no ``variance`` and ``excess``: ``gdp`` counts in company too then.
     ``adjacency`` is what the cost hides. A cost that hides all the data of a party hides a record too, but never the
     reverse.
     """
@@ -341,11 +404,24 @@ class Price:
     gdp: tuple[int, ...]
     slack: tuple[int, ...]
     adjacency: Adjacency = "replace_one"
+    variance: tuple[int, ...] = ()
+    excess: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.variance:
+            object.__setattr__(self, "variance", self.gdp)
+            object.__setattr__(self, "excess", (0,) * len(self.gdp))
+
+    @classmethod
+    def of(cls, totals: Sequence[Cost], adjacency: Adjacency = "replace_one") -> Price:
+        """Return the price of a run that costs these totals after each of its rounds, one at least."""
+        epsilon, delta, gdp, slack, variance, excess = zip(*(total.units for total in totals), strict=True)
+        return cls(epsilon, delta, gdp, slack, adjacency, variance, excess)
 
     @classmethod
     def at_once(cls, cost: Cost, adjacency: Adjacency = "replace_one") -> Price:
         """Return the price of a run that pays this cost with its first round."""
-        return cls((cost.epsilon,), (cost.delta,), (cost.gdp,), (cost.slack,), adjacency)
+        return cls.of([cost], adjacency)
 
     @property
     def total(self) -> Cost:
@@ -365,4 +441,5 @@ class Price:
         if round == 0:
             return _NOTHING
         last = min(round, len(self.epsilon)) - 1
-        return Cost(self.epsilon[last], self.delta[last], self.gdp[last], self.slack[last])
+        columns = self.epsilon, self.delta, self.gdp, self.slack, self.variance, self.excess
+        return Cost(*(column[last] for column in columns))

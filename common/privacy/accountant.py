@@ -44,6 +44,8 @@ _NARROWEST_PART = 1e-4
 """The narrowest grid, as a part of the scale of all losses together: smaller losses need no finer grid beside that."""
 
 
+_LEAST_DELTA = 1e-30
+"""Smaller deltas of a profile count as much: `dp_accounting` takes logarithms of their differences."""
 _LARGEST_SCALE = 700.0
 """The largest loss that is composed, whose exponential is still a float. For larger ones, epsilons are added up."""
 
@@ -169,6 +171,7 @@ def _loss_distribution(event: Release, interval: float) -> PrivacyLossDistributi
             steps = math.ceil(epsilon / interval)
             grid = np.arange(-steps, steps + 1)
             deltas = l2_laplace_delta(np.asarray(grid * interval, dtype=np.float64), epsilon, dimension)
+            deltas = np.maximum(deltas, np.where(grid < steps, _LEAST_DELTA, 0.0))
             return pld.PrivacyLossDistribution(pld_pmf.create_pmf_pessimistic_connect_dots(interval, grid, deltas))
         case NonPrivateEvent():
             raise InvalidInputError("an event without noise has no privacy-loss distribution")

@@ -28,18 +28,18 @@ from parley.common.privacy.events import (
 def with_part(event: Event, part: float, delta: float) -> Event:
     """Return the event of an answer when ``part`` of the shares of its noise are unknown; 0 < part < 1.
 
-    Gaussian noise keeps that part of its variance. No mechanism draws Laplace's in shares. Noise of density exp(-beta
-    |b|) leaves a Gaussian mixture, which has no pure epsilon: its epsilon at ``delta`` is bounded. For other releases
-    no bound is known, so nothing is promised.
+    Gaussian noise keeps that part of its variance. Of Laplace noise in shares no epsilon is left. Noise of density
+    exp(-beta |b|) leaves a Gaussian mixture, which has no pure epsilon: its epsilon at ``delta`` is bounded. For other
+    releases no bound is known, so nothing is promised.
     """
     match event:
-        case NoEvent() | NonPrivateEvent() | LaplaceEvent():
+        case NoEvent() | NonPrivateEvent() | LaplaceEvent(in_shares=False):
             return event
         case GaussianEvent(mu=mu):
             return GaussianEvent(mu / part**0.5)
         case L2LaplaceEvent():
             return _mixture(event, part, delta)
-        case ApproximateEvent() | DrawEvent():
+        case ApproximateEvent() | DrawEvent() | LaplaceEvent():
             return NonPrivateEvent()
         case SequentialEvent(events=parts):
             return SequentialEvent(tuple(with_part(inner, part, delta) for inner in parts))

@@ -7,9 +7,12 @@ in sequence, if they use the same data, or in parallel, if each uses a part of i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from parley.common.errors import check_not_negative
+
+FLOATS = "tilts, and noise of density exp(-beta |b|), are drawn in floating point"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +27,14 @@ class GaussianEvent:
 
 @dataclass(frozen=True, slots=True)
 class LaplaceEvent:
-    """A scalar Laplace release, or one whose 1-norm sensitivity / scale is ``epsilon``."""
+    """A scalar Laplace release, or one whose 1-norm sensitivity / scale is ``epsilon``.
+
+    ``in_shares`` says that the parties to a sum draw the noise together; what is left without some of it is no such
+    release.
+    """
 
     epsilon: float
+    in_shares: bool = False
 
     def __post_init__(self) -> None:
         check_not_negative(epsilon=self.epsilon)
@@ -36,6 +44,7 @@ class LaplaceEvent:
 class L2LaplaceEvent:
     """A release with noise of density exp(-beta |b|) in d dimensions; ``epsilon`` is beta times the sensitivity."""
 
+    assumptions: ClassVar[tuple[str, ...]] = (FLOATS,)
     epsilon: float
     dimension: int
 
@@ -45,7 +54,7 @@ class L2LaplaceEvent:
 
 @dataclass(frozen=True, slots=True)
 class ApproximateEvent:
-    """An (epsilon, delta)-private release about which nothing more is known; delta = 0 is pure privacy.
+    """An (epsilon, delta)-private release, about which nothing more need be known; delta = 0 is pure privacy.
 
     ``assumptions`` are those of the theorem that proves it, in words.
     """
@@ -56,6 +65,22 @@ class ApproximateEvent:
 
     def __post_init__(self) -> None:
         check_not_negative(epsilon=self.epsilon, delta=self.delta)
+
+
+@dataclass(frozen=True, slots=True)
+class TiltEvent(ApproximateEvent):
+    """A private minimiser whose noise is inside the minimisation; (epsilon, delta) is what its theorem claims.
+
+    ``law`` is the event of the tilt for the move of one record's gradient, which two records make; ``determinant`` is
+    the logarithm of the largest factor by which one record changes the density of answers beside that; ``blur`` is
+    noise on the answer. All of this happens ``times`` times, on the same data. `parley.common.privacy.tilt` has the
+    profile.
+    """
+
+    law: GaussianEvent | L2LaplaceEvent = field(kw_only=True)
+    determinant: float = field(kw_only=True)
+    blur: GaussianEvent | L2LaplaceEvent = field(kw_only=True)
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,26 +1,40 @@
-"""The cost of answers across runs: the square of a Gaussian release's mu that covers them, and a slack of delta.
+"""The cost of answers across runs: sums of covers, and two filters on them.
 
-A release is *covered* by mu and slack s if, except for an event of probability s, no test distinguishes its neighbours
-better than N(0, 1) from N(mu, 1). If each release may be chosen by all answers before it, those whose squares add up to
+A release is *covered* by b and slack s if its profile lies below that of a Gaussian release of mu^2 = b, but for s
+(`parley.common.privacy.company`). If each release may be chosen by all answers before it, those whose covers add up to
 at most B have together the privacy of one Gaussian release of mu = sqrt(B) (Smith & Thakurta, "Fully Adaptive
-Composition for Gaussian Differential Privacy", 2022: the filter sum mu^2 <= B), and slack adds up. So runs need not be
-known ahead, and none depends on what the others ask. `parley.common.privacy.account` says how B and slack share one
-delta.
+Composition for Gaussian Differential Privacy", 2022), and slack adds up. So runs need not be known ahead, and none
+depends on what the others ask. An account (`parley.common.privacy.account`) accepts what either of two filters accepts:
+
+- *alone*: covers alone add up to at most B;
+- *in company*: V + 2 sqrt(Q) <= B, where V and Q are the sums of the `Cover.variance` and `Cover.excess` of all.
+
+*Why both are one filter.* Let delta_R be the profile of a Gaussian release of mu^2 = R, and let R be what is left of B.
+A learner that may still take what R allows gets at most delta_R(y), y being the loss that is left: this holds at the
+end, where nothing more is taken, and it holds before a release if
+
+    E[delta_R'(y - loss)] <= delta_R(y),    R' what is left after it,
+
+which is what it means that R - R' covers the release in company of R'. For each tau, let a release take the lesser of v
++ q / tau and its cover alone, and let it be accepted if at least tau is left. By the inequality V + 2 sqrt(Q) <= B, all
+releases are accepted at tau = sqrt(Q), which is at least the root of each one's q, as `Cover.excess` asks: what they
+take adds up to V + Q / tau, and tau is left. At tau = 0 they are accepted alone. A filter that accepts what any tau
+accepts has R = the most that is left at the taus that still accept. What a release takes falls with tau, so that is the
+largest of them; the release takes what this tau says, in company of no less than tau, and the inequality above holds.
+The sums do not depend on the order of releases, nor does what is accepted.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from fractions import Fraction
+from collections import Counter
+from collections.abc import Iterable
 from functools import lru_cache
 
-import numpy as np
-from scipy.special import log_ndtr, ndtr, ndtri
-
-from parley.common.arrays import FloatArray
 from parley.common.errors import BudgetExhaustedError, check_not_negative
-from parley.common.privacy.calibration import ROUNDING, gaussian_delta, mu_of_draws, pure_mu
+from parley.common.privacy.calibration import ROUNDING, gaussian_delta, pure_mu
+from parley.common.privacy.company import Cover, of_concentrated, of_l2_laplace, of_pure
 from parley.common.privacy.events import (
     ApproximateEvent,
     DrawEvent,
@@ -33,85 +47,58 @@ from parley.common.privacy.events import (
     ParallelEvent,
     Release,
     SequentialEvent,
+    TiltEvent,
 )
-from parley.common.privacy.l2_laplace import l2_laplace_delta
+from parley.common.privacy.tilt import cover_of_tilt
 
-_QUADRATURE = 2e-15  # absolute error of a profile in the tail
-_BOUNDS = 1e-6, 20.0  # beyond these a release is covered by its bound alone
+NOTHING_TAKEN = Cover(0.0, 0.0)
 
 
-def cover(event: Event) -> tuple[Fraction, Fraction]:
-    """Return ``(mu^2, slack)`` of an answer.
+def cover(event: Event) -> Cover:
+    """Return the cover of an answer.
 
-    Releases in sequence add up. Of those in parallel the worst of each counts: they use disjoint data, and neighbours
-    change one of them, so the worst of each covers every case. Raises BudgetExhaustedError for a release without noise.
+    Releases in sequence add up. Of those in parallel the worst of each number counts: they use disjoint data, and
+    neighbours change one of them, so the worst of each covers every case. Raises BudgetExhaustedError for a release
+    without noise.
     """
     match event:
         case NoEvent():
-            return Fraction(0), Fraction(0)
+            return NOTHING_TAKEN
         case SequentialEvent(events=parts):
-            squares, slacks = _columns(parts)
-            return sum(squares, Fraction(0)), sum(slacks, Fraction(0))
+            return in_sequence((cover(part), times) for part, times in Counter(parts).items())
         case ParallelEvent(events=parts):
-            squares, slacks = _columns(parts)
-            return max(squares, default=Fraction(0)), max(slacks, default=Fraction(0))
+            covers = [cover(part) for part in parts]
+            columns = zip(*((one.alone, one.variance, one.excess, one.slack) for one in covers), strict=True)
+            return Cover(*map(max, columns)) if covers else NOTHING_TAKEN
         case _:
-            mu, slack = _cover_of_release(event)
-            return Fraction(mu) ** 2, Fraction(slack)
+            return _cover_of_release(event)
 
 
-def _cover_of_release(release: Release) -> tuple[float, float]:
-    """Return ``(mu, slack)`` of one release."""
+def in_sequence(covers: Iterable[tuple[Cover, int]]) -> Cover:
+    """Return the cover of several releases, each with how often there is one like it."""
+    counted = list(covers)
+    names = ("alone", "variance", "excess", "slack")
+    return Cover(*(math.fsum(getattr(one, name) * times for one, times in counted) for name in names))
+
+
+def _cover_of_release(release: Release) -> Cover:
+    """Return the cover of one release."""
     match release:
         case GaussianEvent(mu=mu):
-            return mu, 0.0
+            return Cover(mu**2, mu**2)
         case LaplaceEvent(epsilon=epsilon):
-            return l2_laplace_mu(epsilon, 1), 0.0
+            return of_l2_laplace(epsilon, 1)
         case L2LaplaceEvent(epsilon=epsilon, dimension=dimension):
-            return l2_laplace_mu(epsilon, dimension), 0.0
+            return of_l2_laplace(epsilon, dimension)
+        case TiltEvent(blur=blur, times=times):
+            return in_sequence([(cover_of_tilt(release), 1), (cover(blur), times)])
         case ApproximateEvent(epsilon=epsilon, delta=delta):
-            return pure_mu(epsilon), delta
+            pure = of_pure(epsilon)
+            return Cover(pure.alone, pure.variance, pure.excess, delta)
         case DrawEvent(spread=spread, draws=draws):
-            return mu_of_draws(spread, draws), 0.0
+            return of_concentrated(pure_mu(spread / 2) ** 2, spread**2 / 4, draws)
         case NonPrivateEvent():
             raise BudgetExhaustedError("the run releases answers without noise; no budget allows that")
-
-
-@lru_cache(maxsize=4096)
-def l2_laplace_mu(bound: float, dimension: int) -> float:
-    """Return the mu of a Gaussian release that covers noise of density exp(-beta |b|) in ``dimension`` d.
-
-    It has no slack. ``bound`` is beta * sensitivity. The result is about bound / sqrt(d), while `pure_mu` does not
-    depend on d: the mu of the Gaussian release whose profile has the same value at loss 0, and a five-hundredth more.
-    That its profile then lies above the other everywhere is not assumed but checked on a grid, to the rounding of the
-    quadrature. Profiles are convex in e^loss, so that between two points the Gaussian's lies above its tangent and the
-    other below its chord, and the ends of both lines decide; losses below 0 mirror those above. If the check fails the
-    result is `pure_mu`.
-    """
-    pure = pure_mu(bound)
-    if not _BOUNDS[0] <= bound <= _BOUNDS[1]:
-        return pure
-    at_zero = float(l2_laplace_delta(np.zeros(1), bound, dimension)[0])
-    mu = 2 * float(ndtri((1 + at_zero) / 2)) * (1 + 1 / 500)
-    if not 0 < mu < pure:
-        return pure
-    step = min(mu, 1.0) / 10
-    losses = np.unique(np.minimum(np.append(np.arange(0.0, 9 * mu + step, step), bound), bound))
-    missing = _missing(losses, l2_laplace_delta(losses, bound, dimension), mu)
-    return mu if missing <= _QUADRATURE else pure
-
-
-def _missing(losses: FloatArray, deltas: FloatArray, mu: float) -> float:
-    """Return by how much a convex profile, given at some losses (m,), exceeds a Gaussian release's between them."""
-    middle = (losses[1:] + losses[:-1]) / 2
-    slope = -ndtr(-mu / 2 - middle / mu)  # of the Gaussian's profile, by e^loss
-    height = np.exp(log_ndtr(mu / 2 - middle / mu)) + np.exp(middle) * slope
-    above_tangent = [
-        ends - height - slope * (np.exp(at) - np.exp(middle))
-        for ends, at in ((deltas[:-1], losses[:-1]), (deltas[1:], losses[1:]))
-    ]
-    missing = np.minimum(np.maximum(*above_tangent), deltas[:-1])  # 0 is below the Gaussian's profile too
-    return max(0.0, float(missing.max()))
 
 
 @lru_cache(maxsize=4096)
@@ -129,9 +116,3 @@ def largest_square(epsilon: float, delta: float, unit: float) -> int:
         return int(gaussian_delta(epsilon, math.sqrt(square * unit)) > allowed)
 
     return bisect_left(range(2**63 - 1), 1, key=beyond) - 1
-
-
-def _columns(parts: tuple[Event, ...]) -> tuple[list[Fraction], list[Fraction]]:
-    """Return the squares and the slacks of several answers."""
-    covers = [cover(part) for part in parts]
-    return [square for square, _ in covers], [slack for _, slack in covers]

@@ -51,9 +51,15 @@ class Payer(ABC):
     def epsilon_spent(self) -> float:
         """The epsilon of all that was paid so far together, at the budget's delta.
 
-        This is their cost if no fit depended on an earlier result; only the budget itself is a promise.
+        It holds whenever it is read, however fits depended on earlier results. It may pass the budget's epsilon, which
+        holds too.
         """
         return self.account.epsilon_spent
+
+    @property
+    def epsilon_nonadaptive(self) -> float:
+        """The epsilon of all that was paid so far if no fit depended on an earlier result."""
+        return self.account.epsilon_nonadaptive
 
     @property
     def epsilon_left(self) -> float:

@@ -29,9 +29,14 @@ class Additive:
     """The answer (..., m) is an exact one plus noise, whose scale is the algorithm's sensitivity by ``law``.
 
     ``law`` is the event by default. If another event is declared, it must cost at least as much.
+
+    ``moves`` says more about the sensitivity, of noise that is not Gaussian: a neighbour moves numbers of the answer,
+    or of several vectors their norms, by no more than one of these lists, the largest first, says. Each list adds up to
+    the sensitivity. Then the event need only cost as much as moves of each list do, each by its own part of ``law``.
     """
 
     law: NoiseLaw | None = None
+    moves: tuple[tuple[float, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 
-from parley.common.privacy.account import MICRO, SQUARE_UNITS, Account, Cost, delta_units
+from parley.common.privacy.account import MICRO, Account, Cost, cost_of, delta_units
 from parley.common.privacy.calibration import gaussian_mu
 from parley.common.privacy.events import ApproximateEvent, GaussianEvent, Release
 from parley.common.privacy.filter import cover
 
-SPENT_MEANS = "what the answers cost if no question had depended on an earlier answer; only the limit is a promise"
-"""What *spent* means, wherever it is shown.
+SPENT_MEANS = (
+    "Spent holds, with the budget's delta, whenever it is read and however questions depended on answers; it may pass "
+    "the limit, which holds too. Nonadaptive is what the same answers cost if no question had depended on one."
+)
+"""What *spent* and *nonadaptive* mean, wherever they are shown.
 
-A filter promises that all answers together stay within the limit, for every way of choosing them. The figure at one
-moment is no such promise: a learner that stops where the answers reveal more than it gets up to 14 times the delta in
-1,000 rounds (`tests/audit/test_stopping.py`).
+A learner that stops where the answers reveal more than the nonadaptive figure gets up to 14 times the delta in 1,000
+rounds, and no more than the delta by what is spent (`tests/audit/test_stopping.py`).
 """
 
 
@@ -40,10 +42,20 @@ NOT_A_SUM = (
 
 def _so_far(account: Account) -> str:
     how = "each added up" if account.composition == "basic" else "counted by a filter"
-    spent = f"epsilon {account.epsilon_spent:.3g} of {account.epsilon_limit / MICRO:g}"
-    reserved = f"{account.epsilon_reserved:.3g}"
-    means = f"That is {SPENT_MEANS}."
-    return f"All answers so far have cost {spent}, {how}; what is reserved for approved runs adds {reserved}. {means}"
+    spent = f"epsilon {spent_in_words(account.epsilon_spent, account.epsilon_nonadaptive)}"
+    limit, reserved = f"{account.epsilon_limit / MICRO:g}", f"{account.epsilon_reserved:.3g}"
+    adds = f"what is reserved for approved runs adds {reserved} to the latter"
+    return f"All answers so far have cost {spent}, of {limit}, {how}; {adds}. {SPENT_MEANS}"
+
+
+def spent_in_words(spent: float | None, nonadaptive: float | None) -> str:
+    """Return both figures of what is spent; None and infinity are of no figure.
+
+    >>> spent_in_words(1.2064, 1.0), spent_in_words(None, 1.0)
+    ('1.21 (nonadaptive 1)', 'beyond the allowed delta (nonadaptive 1)')
+    """
+    holds = spent is not None and math.isfinite(spent)
+    return f"{f'{spent:.3g}' if holds else 'beyond the allowed delta'} (nonadaptive {nonadaptive:.3g})"
 
 
 def _left(account: Account, epsilon: float, delta: float) -> str:
@@ -61,5 +73,4 @@ def _left(account: Account, epsilon: float, delta: float) -> str:
 
 def _cost(units: tuple[int, int], release: Release) -> Cost:
     """Return the cost of a run of one release."""
-    square, slack = cover(release)
-    return Cost(*units, math.ceil(square * SQUARE_UNITS), delta_units(float(slack)))
+    return cost_of(*units, cover(release))

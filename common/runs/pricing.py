@@ -1,7 +1,7 @@
 """The price of a run to a party, round by round, in whole units; what it promises; and its costs in bytes and seconds.
 
-*Charges.* Across runs a filter adds up the square of each round's mu, and slack; basic composition adds up epsilons and
-deltas: see `parley.common.privacy.account`. Squares, and pure epsilons, are charged round by round. If a run has a
+*Charges.* Across runs a filter adds up the cover of each round, and slack; basic composition adds up epsilons and
+deltas: see `parley.common.privacy.account`. Covers, and pure epsilons, are charged round by round. If a run has a
 delta, all of epsilon and delta is charged with the first answer: within the run events compose tightly, to an (epsilon,
 delta) that is proven for all its rounds together and for no part of them. If its epsilon were charged as it grows, a
 learner could end the run where the answers reveal much and spend the rest on another: up to 7 times the budget's delta
@@ -16,17 +16,18 @@ import math
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from parley.common.errors import BudgetExhaustedError
-from parley.common.privacy.account import MICRO, SQUARE_UNITS, Cost, Price, delta_units
+from parley.common.privacy.account import EXCESS_UNITS, MICRO, SQUARE_UNITS, Cost, Price, cost_of, delta_units
 from parley.common.privacy.accountant import added_epsilon, epsilon_after, pure_epsilons
 from parley.common.privacy.co_owner import with_part
 from parley.common.privacy.composition import releases
-from parley.common.privacy.events import ApproximateEvent, Event, NoEvent
+from parley.common.privacy.events import ApproximateEvent, Event, L2LaplaceEvent, NoEvent
 from parley.common.privacy.filter import cover
 from parley.common.privacy.guarantee import NEXT_TO_NOTHING, Guarantee, View
 from parley.common.protocol.algorithm import Algorithm
@@ -150,7 +151,7 @@ def _promise(algorithm: Algorithm, facts: OwnFacts, costs: list[Event], delta: f
     assumed = dict.fromkeys(
         words
         for release in chain.from_iterable(map(releases, costs))
-        if isinstance(release, ApproximateEvent)
+        if isinstance(release, ApproximateEvent | L2LaplaceEvent)
         for words in release.assumptions
     )
     assumed |= dict.fromkeys(algorithm.assumptions(facts))
@@ -208,7 +209,7 @@ def price(algorithm: Algorithm, facts: OwnFacts, view: View = "transcript") -> P
     has_part = [not isinstance(event, NoEvent) for event in costs]
     began = list(accumulate(has_part, operator.or_))
     claimed = _claimed(algorithm, facts, view)
-    gdp, slack = _filtered(costs if claimed is None else _paid_at_first(claimed, has_part))
+    covered = _covered(costs if claimed is None else _paid_at_first(claimed, has_part))
     if claimed is not None:
         epsilon, delta = max(1, math.ceil(claimed.epsilon * MICRO - 1e-6)), claimed.delta
         totals = [epsilon * part for part in began]
@@ -217,15 +218,15 @@ def price(algorithm: Algorithm, facts: OwnFacts, view: View = "transcript") -> P
         totals = [all_epsilon * part for part in began]
     else:
         totals = _rising([_micro_units(epsilon) for epsilon in pure_epsilons(costs)], has_part)
-    deltas = [delta_units(delta) * part for part in began]
-    return Price(tuple(totals), tuple(deltas), tuple(gdp), tuple(slack), algorithm.adjacency)
+    added = [Cost(total, delta_units(delta) * part) for total, part in zip(totals, began, strict=True)]
+    return Price.of([*map(operator.add, added, covered)], algorithm.adjacency)
 
 
 def price_at_once(event: Event, epsilon: float, delta: float) -> Price:
     """Return the price of a run whose first round pays for all: one event, within an agreed epsilon and delta."""
     spent_delta = 0.0 if epsilon_after([event], 0.0) <= epsilon * (1 + 1e-9) else delta
-    (gdp,), (slack,) = _filtered([event])
-    return Price.at_once(Cost(_micro_units(epsilon_after([event], spent_delta)), delta_units(spent_delta), gdp, slack))
+    units = _micro_units(epsilon_after([event], spent_delta)), delta_units(spent_delta)
+    return Price.at_once(cost_of(*units, cover(event)))
 
 
 def schedule(algorithm: Algorithm, facts: OwnFacts, view: View = "transcript") -> tuple[Cost, ...]:
@@ -249,12 +250,12 @@ def highest_charge(algorithm: Algorithm, facts: OwnFacts, view: View = "transcri
     delta = needed_delta(costs, facts)
     if _claimed(algorithm, facts, view) is not None:
         return price(algorithm, facts, view).total
-    gdp, slack = _filtered(costs)
+    covered = _covered(costs)[-1]
     added = added_epsilon(costs, delta)
     epsilon = added if added <= facts.own_epsilon * (1 + 1e-9) else epsilon_after(costs, delta)
     parts = sum(not isinstance(event, NoEvent) for event in costs)
     units = max(_micro_units(epsilon), 1 if delta > 0 else parts) if parts else 0
-    return Cost(units, delta_units(delta), gdp[-1], slack[-1])
+    return Cost(units, delta_units(delta)) + covered
 
 
 def _claimed(algorithm: Algorithm, facts: OwnFacts, view: View) -> Guarantee | None:
@@ -270,17 +271,24 @@ def _paid_at_first(claim: Guarantee, has_part: list[bool]) -> list[Event]:
     return [release if round == first else NoEvent() for round in range(len(has_part))]
 
 
-def _filtered(costs: Sequence[Event]) -> tuple[list[int], list[int]]:
-    """Return ``(gdp, slack)`` of the rounds so far in whole units, rounded up, (T,) each.
+def _covered(costs: Sequence[Event]) -> list[Cost]:
+    """Return what a filter counts of the rounds so far, in whole units, rounded up, (T,).
 
     All slack is charged with the first round that costs anything, because an account must know it at its first charge.
     Raises BudgetExhaustedError as `cover` does.
     """
     covers = [cover(event) for event in costs]
-    gdp = [math.ceil(square * SQUARE_UNITS) for square in accumulate(square for square, _ in covers)]
-    slack = sum(delta_units(float(slack)) for _, slack in covers)
+    columns = ([Fraction(getattr(one, name)) for one in covers] for name in ("alone", "variance", "excess"))
+    units = SQUARE_UNITS, SQUARE_UNITS, EXCESS_UNITS
+    rising = [
+        [math.ceil(total * unit) for total in accumulate(column)] for column, unit in zip(columns, units, strict=True)
+    ]
+    slack = sum(delta_units(one.slack) for one in covers)
     began = accumulate((not isinstance(event, NoEvent) for event in costs), operator.or_)
-    return gdp, [slack * part for part in began]
+    return [
+        Cost(0, 0, gdp, slack * part, variance, excess)
+        for gdp, variance, excess, part in zip(*rising, began, strict=True)
+    ]
 
 
 def _micro_units(epsilon: float) -> int:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from functools import cached_property
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field, FiniteFloat, NonNegativeInt, ValidationError
+from pydantic import (
+    Field,
+    FiniteFloat,
+    ModelWrapValidatorHandler,
+    NonNegativeInt,
+    ValidationError,
+    model_validator,
+)
 
 from parley.common.encoding.canonical_json import canonical
 from parley.common.encoding.fixed_point import MAX_EXAMPLES
@@ -85,8 +93,8 @@ class PinnedKeys(Strict):
 
 WholeUnits = Annotated[int, Field(ge=0, le=10**30)]
 """Whole units, in a range that allows exact arithmetic."""
-Units = tuple[WholeUnits, WholeUnits, WholeUnits, WholeUnits]
-"""A `Cost` as its whole units: epsilon in micro-units, delta in 1e-18, mu^2 in 1e-12, slack in 1e-18."""
+Units = Annotated[tuple[WholeUnits, ...], Field(min_length=4, max_length=6)]
+"""A `Cost` as `Cost.units`; those of earlier versions are the first four."""
 
 
 class AccountUnits(Strict):
@@ -108,15 +116,17 @@ class BudgetReport(Strict):
     To a learner a party reports the account as this learner's own runs have left it. What other learners and the owner
     itself have spent is not told, so less may be left: `Room` says whether a run fits.
 
-    Spent and reserved are what all those charges amount to together, at the budget's delta: what the answers cost if no
-    question had depended on an earlier answer; only the limit is a promise. Left is what one more run may cost: under a
-    filter, a Gaussian one. ``units`` are the account's own figures, from which `account` computes for any other run
-    whether it fits.
+    Spent holds, with the budget's delta, whenever it is read and however questions depended on answers; it may pass the
+    limit, which holds too. Nonadaptive is what the same answers cost if no question had depended on one. Spent is None
+    if more delta was charged than is allowed. Reserved is what reservations would add to nonadaptive. Left is what one
+    more run may cost: under a filter, a Gaussian one. ``units`` are the account's own figures, from which `account`
+    computes for any other run whether it fits.
     """
 
     epsilon_limit: FiniteFloat
     delta_limit: FiniteFloat
-    epsilon_spent: FiniteFloat
+    epsilon_spent: FiniteFloat | None
+    epsilon_nonadaptive: FiniteFloat | None = None
     delta_spent: FiniteFloat
     epsilon_reserved: FiniteFloat
     epsilon_left: FiniteFloat
@@ -131,7 +141,8 @@ class BudgetReport(Strict):
         return cls(
             epsilon_limit=account.epsilon_limit / MICRO,
             delta_limit=account.delta_limit / DELTA_UNITS,
-            epsilon_spent=account.epsilon_spent,
+            epsilon_spent=_spent(account),
+            epsilon_nonadaptive=account.epsilon_nonadaptive,
             delta_spent=account.delta_spent,
             epsilon_reserved=account.epsilon_reserved,
             epsilon_left=account.epsilon_left,
@@ -147,12 +158,27 @@ class BudgetReport(Strict):
             ),
         )
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _from_an_older_party(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:  # noqa: ANN401
+        """Accept a report that has no such field: what it says is spent is the nonadaptive figure."""
+        report = handler(values)
+        if report.epsilon_nonadaptive is not None:
+            return report
+        figures = {"epsilon_spent": _spent(report.account), "epsilon_nonadaptive": report.epsilon_spent}
+        return report.model_copy(update=figures)
+
     @property
     def account(self) -> Account:
         """The account that this report describes."""
         spent, reserved = Cost(*self.units.spent), Cost(*self.units.reserved)
         limits = self.units.epsilon_limit, self.units.delta_limit
         return Account(*limits, spent, reserved, self.adjacency, self.composition, self.units.share)
+
+
+def _spent(account: Account) -> float | None:
+    """Return what is spent, or None if it is infinite, which JSON has no number for."""
+    return account.epsilon_spent if math.isfinite(account.epsilon_spent) else None
 
 
 class Room(Strict):

@@ -207,8 +207,9 @@ def _add_facts(app: FastAPI, desk: PartyDesk) -> None:
 
         It is what is left for a run about these rows, all that the study has now if none are named: what others have
         lost does not count. What other learners have spent is not shown, so less may be left: `/v1/budget/room` says
-        whether a run fits. What is spent is what the answers cost if no question had depended on an earlier answer;
-        only the limit is a promise.
+        whether a run fits. Spent holds, with the budget's delta, whenever it is read and however questions depended on
+        answers; it may pass the limit, which holds too. Nonadaptive is what the same answers cost if no question had
+        depended on one.
         """
         learner = caller(request)
         return await desk.do(request, response, lambda: party.budget(learner, study, rows))
@@ -220,15 +221,19 @@ def _add_facts(app: FastAPI, desk: PartyDesk) -> None:
         study: Annotated[Digest, Query(description="the study's digest")],
         epsilon: Annotated[WholeUnits, Query(description="in millionths")] = 0,
         delta: Annotated[WholeUnits, Query(description="in units of 1e-18")] = 0,
-        gdp: Annotated[WholeUnits, Query(description="mu^2 in units of 1e-12, of a Gaussian part")] = 0,
-        slack: Annotated[WholeUnits, Query(description="delta beside the Gaussian part, in units of 1e-18")] = 0,
+        gdp: Annotated[WholeUnits, Query(description="mu^2 that covers the run alone, in units of 1e-12")] = 0,
+        slack: Annotated[WholeUnits, Query(description="delta that no mu^2 covers, in units of 1e-18")] = 0,
+        variance: Annotated[
+            WholeUnits | None, Query(description="in company, in units of 1e-12; gdp if absent")
+        ] = None,
+        excess: Annotated[WholeUnits, Query(description="in company, in units of 1e-24")] = 0,
         rows: OfRows = None,
     ) -> Room:
         """Say whether a run that costs so much fits into what all runs have left for it; costs nothing.
 
         It is charged to these rows, to any that the party has if none are named.
         """
-        learner, cost = caller(request), Cost(epsilon, delta, gdp, slack)
+        learner, cost = caller(request), Cost(epsilon, delta, gdp, slack, gdp if variance is None else variance, excess)
         return await desk.do(request, response, lambda: party.room(learner, study, cost, rows))
 
 

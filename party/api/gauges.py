@@ -14,7 +14,11 @@ from parley.party.ledger.accounts import Statement
 
 _FIGURES: dict[str, tuple[str, Callable[[Account], float]]] = {
     "parley_epsilon_limit": ("Epsilon that the owner allows in total.", lambda account: account.epsilon_limit / MICRO),
-    "parley_epsilon_spent": (f"Epsilon that was charged: {SPENT_MEANS}.", lambda account: account.epsilon_spent),
+    "parley_epsilon_spent": (f"Epsilon that is spent. {SPENT_MEANS}", lambda account: account.epsilon_spent),
+    "parley_epsilon_nonadaptive": (
+        "Epsilon of what is spent if no question had depended on an answer.",
+        lambda account: account.epsilon_nonadaptive,
+    ),
     "parley_epsilon_left": ("Epsilon that one more run may cost.", lambda account: account.epsilon_left),
     "parley_delta_left": ("Delta that one more run may cost.", lambda account: account.delta_left),
 }

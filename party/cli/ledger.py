@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -45,6 +45,7 @@ with deferred():
     from parley.party.ledger import accounts, audit, ledger, records
 
 if TYPE_CHECKING:
+    from parley.common.privacy.account import Account
     from parley.party.ledger.accounts import Statement
     from parley.party.ledger.audit import RunSummary
     from parley.party.ledger.records import Entry, Pinned
@@ -110,11 +111,13 @@ def _print_account(statement: Statement, policy: Policy) -> None:
     report = party_api.BudgetReport.of(statement.account)
     percents = {kind: sum(part.percent for part in statement.parts if part.kind == kind) for kind in _KINDS}
     set_aside = [("set aside", "", "", f"{percents['unused share']:.2f}%")] if statement.set_aside else []
+    holds_at = report.delta_spent if report.composition == "basic" else report.delta_limit
     print_table(
         [
             ("", "epsilon", "delta", "part"),
             ("allowed", f"{report.epsilon_limit:g}", f"{report.delta_limit:g}", "100.00%"),
-            ("spent", f"{report.epsilon_spent:g}", f"{report.delta_spent:g}", f"{percents['spent']:.2f}%"),
+            ("spent", _epsilon(report.epsilon_spent), f"{holds_at:g}", f"{percents['spent']:.2f}%"),
+            ("nonadaptive", f"{report.epsilon_nonadaptive:g}", f"{holds_at:g}", ""),
             ("reserved", f"{report.epsilon_reserved:g}", "", f"{percents['reserved']:.2f}%"),
             *set_aside,
             ("left", f"{report.epsilon_left:g}", f"{report.delta_left:g}", f"{percents['left']:.2f}%"),
@@ -134,6 +137,11 @@ def _print_account(statement: Statement, policy: Policy) -> None:
         typer.echo(sentence)
     if statement.people:
         typer.echo(f"The limit holds for a person only if {accounts.promise_about(statement.people)}.")
+
+
+def _epsilon(spent: float | None) -> str:
+    """Return what is spent, as a cell of a table."""
+    return "-" if spent is None else f"{spent:g}"
 
 
 def _shares(statement: Statement) -> Iterator[str]:
@@ -250,6 +258,7 @@ def audit_verify(
     if not out.is_json:
         _print_pins(entries, out)
     _print_runs(audit.by_run(entries), out)
+    _print_standing(audit.standing(entries), out)
 
 
 def settings_key(config: Path) -> str:
@@ -379,6 +388,28 @@ def _print_runs(runs: list[RunSummary], out: Printer) -> None:
         "refusals",
     )
     print_table([columns, *(tuple(_cell(row[name]) for name in columns) for row in rows)])
+
+
+def _print_standing(accounts_by_people: Mapping[str, Account], out: Printer) -> None:
+    """Print what is allowed and spent of each account, as its entries alone say."""
+    reports = {people: party_api.BudgetReport.of(account) for people, account in accounts_by_people.items()}
+    if out.is_json:
+        for people, report in reports.items():
+            typer.echo(json.dumps({"people": people, "budget": report.model_dump(mode="json")}))
+        return
+    columns = ("account", "epsilon allowed", "delta allowed", "epsilon spent", "nonadaptive")
+    rows = [
+        (
+            accounts.whose(people),
+            f"{report.epsilon_limit:g}",
+            f"{report.delta_limit:g}",
+            _epsilon(report.epsilon_spent),
+            f"{report.epsilon_nonadaptive:g}",
+        )
+        for people, report in reports.items()
+    ]
+    print_table([columns, *rows])
+    typer.echo(privacy_statement.SPENT_MEANS)
 
 
 def _cell(value: object) -> str:

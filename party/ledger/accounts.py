@@ -190,15 +190,19 @@ class Accounts:
         """Return what a new run is for: of a learner, about these ``rows`` of a study, or about any."""
         return Use(self.people(study), study, learner, self._books.places(study, rows or ""))
 
-    def part(self, use: Use) -> Account:
-        """Return the part of an account that a use may spend: its study's share, or what is not set aside."""
+    def part(self, use: Use, cost: Cost = NOTHING) -> Account:
+        """Return the part of an account that a use may spend, on a run of this cost: its study's share, or the rest.
+
+        The rest is what is not set aside.
+        """
         people = use.people
         shares = self._shares(people)
-        account = self._books.left_to(use)
+        account = self._books.left_to(use, cost)
         if not shares:
             return account
         if use.study in shares:
-            own = self._books.used(people, lambda other: other.study == use.study, use)
+            beside = None if self._books.has_slack(people, cost) else use
+            own = self._books.used(people, lambda other: other.study == use.study, beside)
             return replace(own, share=shares[use.study])
         set_aside = self._books.used(people, lambda other: other.study in shares)
         spent, reserved = account.spent - set_aside.spent, account.reserved - set_aside.reserved
@@ -206,12 +210,12 @@ class Accounts:
 
     def require(self, use: Use, cost: Cost) -> None:
         """Raise BudgetExhaustedError, which says how much is left, unless a cost fits beside all that is reserved."""
-        self._books.left_to(use).require(cost)
-        self.part(use).require(cost)
+        self._books.left_to(use, cost).require(cost)
+        self.part(use, cost).require(cost)
 
     def epsilon_left(self, use: Use, reserved: Cost = NOTHING) -> float:
         """Return the epsilon of one more run of a use, after this cost was reserved, which fits, for another one."""
-        both = self._books.left_to(use), self.part(use)
+        both = self._books.left_to(use, reserved), self.part(use, reserved)
         return min(replace(account, reserved=account.reserved + reserved).epsilon_left for account in both)
 
     def require_charge(self, run: RunBook, cost: Cost) -> None:
@@ -224,7 +228,7 @@ class Accounts:
         if run.reserved == NOTHING:
             self.require(run.use, charge)
         else:
-            replace(self._books.left_to(run.use), reserved=NOTHING).require(charge)
+            replace(self._books.left_to(run.use, charge), reserved=NOTHING).require(charge)
 
     def seen_by(self, learner: str, study: str, rows: ChargedRows | None = None) -> Account:
         """Return the account that pays for a study's runs as a learner may see it: as its own runs have left it.

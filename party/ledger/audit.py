@@ -27,7 +27,7 @@ from typing import Any, TextIO
 from parley.common.encoding.canonical_json import check_counts, read_json
 from parley.common.encoding.texts import so_many, text_of
 from parley.common.errors import LedgerError, ParleyError, TooLargeError
-from parley.common.privacy.account import Cost, Price
+from parley.common.privacy.account import Account, Cost, Price
 from parley.common.protocol.receipts import Head, Receipt, verify_receipt
 from parley.common.runs.specification import RunSpec
 from parley.common.storage.chain import attachment_digests, next_link
@@ -98,6 +98,14 @@ def by_run(entries: Iterable[Entry]) -> list[RunSummary]:
             case Refused():
                 run.refusals[record.rule] += 1
     return list(runs.values())
+
+
+def standing(entries: Iterable[Entry]) -> dict[str, Account]:
+    """Return each account as entries leave it, by its people: what a file that holds allows and has spent."""
+    books = Books()
+    for entry in entries:
+        books.add(entry)
+    return dict(books.accounts)
 
 
 def export(ledger: Ledger, *, bodies: bool = True) -> Iterator[str]:

@@ -8,7 +8,9 @@ public rules: into those for training and those held out, and into periods, each
 places than that of the record has the same distribution for both tables, given all answers before it, also if its
 question was chosen by them: the likelihood ratio of all answers is the product of those about the record's place alone.
 So a filter that counts these alone holds for each record. A run must therefore fit beside all that may be about the
-same places (`Places.is_apart`), and an account has spent what the worst-off record may have lost (`_worst`).
+same places (`Places.is_apart`), and an account has spent what the worst-off record may have lost (`_worst`), in each
+unit apart. That may be more than any record has lost; as a cost that fits does so still if a unit of it is less, it
+counts no record's loss too low. The exception is slack, which must come before all else: see `Books.left_to`.
 
 Rows for training and rows held out are apart if one entry pins the data of both: other data, or another share that is
 held out, may put a record elsewhere. Runs of two periods are apart because `Ledger.pin` checks that the earlier rows
@@ -382,15 +384,24 @@ class Books:
         """Return what a record at a use's places may have lost in its study; the limit is not that of an account."""
         return _worst(self._by_places.get((use.people, use.study), {}), use.places)
 
-    def left_to(self, use: Use) -> Account:
+    def left_to(self, use: Use, cost: Cost = NOTHING) -> Account:
         """Return the account that pays for a use as a run of that use finds it: without what is apart from it.
 
-        Of people who have no account yet it is as large as that of all.
+        Of people who have no account yet it is as large as that of all. If the run's ``cost``, or anything before it,
+        has slack under a filter, nothing is apart: slack comes first or never, and that is decided for all records at
+        once, before anything was answered.
         """
         account = self.accounts.get(use.people)
         if account is None:
             return self._with(use.people, [])
+        if self.has_slack(use.people, cost):
+            return account
         return _replaced(account, self._worst.get((use.people, use.study), _EMPTY), self.lost(use))
+
+    def has_slack(self, people: str, cost: Cost = NOTHING) -> bool:
+        """Say whether anything in the account of these people has slack under a filter, or this cost has."""
+        account = self.accounts.get(people, self.account)
+        return account.composition == "filter" and (account.spent + account.reserved + cost).slack > 0
 
     def _with(self, people: str, totals: Iterable[Account]) -> Account:
         """Return the account of these people with what these have spent and reserved together."""
@@ -581,11 +592,11 @@ def counted(run: RunBook, cost: Cost) -> tuple[Cost, int]:
     """Return what counts as spent by a run's next charge, and what is prepaid after it; see the module's docstring."""
     if cost.delta > 0:
         total = max(cost.epsilon, run.total.epsilon)
-        return Cost(total, cost.delta, cost.gdp, cost.slack), total - cost.epsilon
+        return replace(cost, epsilon=total), total - cost.epsilon
     if not run.prepaid:  # always so for charges of newer versions
         return cost, 0
     paid = min(cost.epsilon, run.prepaid)
-    return Cost(cost.epsilon - paid, cost.delta, cost.gdp, cost.slack), run.prepaid - paid
+    return replace(cost, epsilon=cost.epsilon - paid), run.prepaid - paid
 
 
 def is_accounted(recovered: Mapping[str, Sequence[int]], ledger: str, count: int, at: int) -> bool:

@@ -298,7 +298,8 @@ class Consents:
             if (learner, proposal.run) not in self._books.runs:
                 spec = proposal.spec
                 self._chain.check_data(spec.study.name)
-                people = self._chain.require(learner, spec.study.name, price.total, spec.charged_rows)
+                rows = spec.charged_rows if price.adjacency == "replace_one" else None
+                people = self._chain.require(learner, spec.study.name, price.total, rows)
                 approved = Approved(
                     learner=learner,
                     run=proposal.run,
@@ -313,7 +314,7 @@ class Consents:
                     adjacency=price.adjacency,
                     lasts=self._reservation,
                     people=people,
-                    rows=spec.charged_rows or "",
+                    rows=rows or "",
                 )
                 attachments = {"spec": spec.model_dump_json().encode(), "price": packed_price(price)}
                 _append(appending, approved, attachments)

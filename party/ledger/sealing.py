@@ -4,7 +4,7 @@ A learner sees in its receipts the chain of the records about its own runs. So i
 or not others ask the party too. The rest is sealed with a key that follows from the party's identity key: encrypted,
 and bound to signer, recipient and visible head. The party itself opens it, when it is shown the receipt or has lost its
 ledger. Numbers have a fixed width and the end is padded, so the length follows from the owner's words for people alone;
-up to about six accounts it is always the same.
+up to about four accounts it is always the same.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ from parley.common.protocol.receipts import Head, Receipt
 _NONCE_BYTES = 12
 _KEY_BYTES = 32
 _PADDED_BYTES = 512
-_HEAD = struct.Struct(">32sQ32sQ?H")
-"""First link, count, last link, time of the last entry, whether charges hide a record each, and how many accounts."""
+_HEAD = struct.Struct(">32sQ32sQBH")
+"""First link, count, last link, time of the last entry, flags, and how many accounts."""
+_WEAKER, _IN_COMPANY = 1, 2
+"""Flags: whether charges hide a record each; whether costs have all units, where earlier versions had four."""
 _LENGTH = struct.Struct(">H")
-_N_UNITS, _UNIT_BYTES = 4, 16
+_N_UNITS, _N_EARLIER, _UNIT_BYTES = 6, 4, 16
 
 
 def own_ledger(origin: str, learner: str) -> str:
@@ -92,7 +94,8 @@ def _packed(ledger: str, head: Head, totals: Mapping[str, Any]) -> bytes:
     charged = {people: account for people, account in others if any(account["spent"]) or any(account["reserved"])}
     accounts = {"": totals, **charged}
     first, last, is_weaker = bytes.fromhex(ledger), bytes.fromhex(head.link), totals["adjacency"] == "replace_one"
-    parts = [_HEAD.pack(first, head.count, last, totals["at"], is_weaker, len(accounts))]
+    flags = _IN_COMPANY | _WEAKER * is_weaker
+    parts = [_HEAD.pack(first, head.count, last, totals["at"], flags, len(accounts))]
     for people, account in accounts.items():
         name = people.encode()
         units = map(operator.add, account["spent"], account["reserved"])
@@ -104,11 +107,12 @@ def _packed(ledger: str, head: Head, totals: Mapping[str, Any]) -> bytes:
 def _unpacked(content: bytes) -> tuple[str, Head, dict[str, Any]]:
     """Return the ledger, head and totals that `_packed` packed."""
     packed = io.BytesIO(content)
-    first, count, last, at, is_weaker, n_accounts = _HEAD.unpack(packed.read(_HEAD.size))
+    first, count, last, at, flags, n_accounts = _HEAD.unpack(packed.read(_HEAD.size))
+    n_units = _N_UNITS if flags & _IN_COMPANY else _N_EARLIER
     accounts: dict[str, Account] = {}
     for _ in range(n_accounts):
         (length,) = _LENGTH.unpack(packed.read(_LENGTH.size))
         people = packed.read(length).decode()
-        accounts[people] = Account(0, 0, Cost(*(int.from_bytes(packed.read(_UNIT_BYTES)) for _ in range(_N_UNITS))))
-    adjacency: Adjacency = "replace_one" if is_weaker else "whole_party"
+        accounts[people] = Account(0, 0, Cost(*(int.from_bytes(packed.read(_UNIT_BYTES)) for _ in range(n_units))))
+    adjacency: Adjacency = "replace_one" if flags & _WEAKER else "whole_party"
     return first.hex(), Head(count, last.hex()), totals_of(accounts, adjacency, at)

@@ -254,9 +254,9 @@ def spec_of(study: str) -> RunSpec:
 def check_account(course: Course, people: str, account: Account) -> float:
     """Compose all that was released about these people: the part of what the account says that it comes to."""
     epsilon = composed(course.released(people), course.delta)
-    assert epsilon <= account.epsilon_spent * ROUGH, (people, account)
+    assert epsilon <= account.epsilon_nonadaptive * ROUGH, (people, account)
     assert epsilon <= account.epsilon_limit / MICRO * ROUGH, (people, account)
-    return epsilon / account.epsilon_spent if epsilon else 0.0
+    return epsilon / account.epsilon_nonadaptive if epsilon else 0.0
 
 
 def check_parts(course: Course, people: str) -> int:

@@ -4,13 +4,15 @@ The adversary watches the privacy loss of its canary, a random walk of Gaussian 
 the run and spend what is left of the budget on a second one, pure or Gaussian. Its delta at the budget's epsilon is the
 value of an optimal stopping problem, solved backwards on a grid of losses. The law of the loss is the worst that a
 Gaussian release has, so what is computed is the true delta and no estimate: nothing is sampled here.
+
+So it is with what an account says is spent: the adversary stops where the loss is above it.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -25,10 +27,11 @@ from parley.common.algorithms import build_algorithm
 from parley.common.arrays import FloatArray
 from parley.common.errors import BudgetExhaustedError
 from parley.common.learning.losses import Logistic
-from parley.common.privacy.account import MICRO, Account, Cost, Price, limit
+from parley.common.privacy.account import MICRO, SQUARE_UNITS, Account, Cost, Price, limit
 from parley.common.privacy.calibration import gaussian_epsilon, gaussian_mu
 from parley.common.privacy.events import GaussianEvent, LaplaceEvent
 from parley.common.privacy.guarantee import Composition
+from parley.common.privacy.odometer import odometer
 from parley.common.protocol.facts import FederationFacts
 from parley.common.runs.pricing import price, price_at_once
 from parley.common.wire.party_api import RunProposal
@@ -57,16 +60,19 @@ Value = Callable[[int], FloatArray]
 
 def delta_of(step: float, rounds: int, stopped: Value) -> float:
     """The delta of a learner that sees up to ``rounds`` Gaussian answers of this mu, and stops where it pays best."""
-    width = LOSSES[1] - LOSSES[0]
+    value = stopped(rounds)
+    for round in range(rounds - 1, -1, -1):
+        value = np.maximum(expected(value, step, LOSSES[1] - LOSSES[0]), stopped(round))
+    return float(np.interp(0.0, LOSSES, value))
+
+
+def expected(value: FloatArray, step: float, width: float) -> FloatArray:
+    """The mean of what follows after a Gaussian answer of this mu, by the loss before it, on a grid of this width."""
     reach = math.ceil(12 * step / width)
     moves = width * np.arange(-reach, reach + 1)
     law = np.exp(-((moves + step**2 / 2) ** 2) / (2 * step**2))  # of minus a step: a convolution turns it round
     law /= law.sum()
-    value = stopped(rounds)
-    for round in range(rounds - 1, -1, -1):
-        padded = np.concatenate([np.full(reach, value[0]), value, np.full(reach, value[-1])])
-        value = np.maximum(fftconvolve(padded, law, mode="valid"), stopped(round))
-    return float(np.interp(0.0, LOSSES, value))
+    return fftconvolve(np.concatenate([np.full(reach, value[0]), value, np.full(reach, value[-1])]), law, mode="valid")
 
 
 def with_laplace(epsilon: float) -> FloatArray:
@@ -155,13 +161,79 @@ def test_this_finds_that_a_refund_of_the_running_epsilon_breaks_the_budget(round
     assert found == pytest.approx(times, rel=0.01)
 
 
+def beyond(readings: Sequence[float]) -> Value:
+    """The delta of a learner that reads the account when it stops: what the reading does not cover, by loss so far."""
+    return lambda round: np.maximum(0, -np.expm1(readings[round] - LOSSES))
+
+
 @pytest.mark.parametrize(("rounds", "times"), [(100, 9.7), (1000, 13.8)])
-def test_a_running_figure_is_no_promise(rounds: int, times: float) -> None:
-    """To a learner that stops above it: hence the words beside all that is spent."""
+def test_a_nonadaptive_figure_is_no_promise(rounds: int, times: float) -> None:
+    """To a learner that stops above it: hence the words beside that figure, and an odometer."""
     mu, _ = run_of(rounds, EPSILON, DELTA)
-    found = delta_of(mu, rounds, lambda round: np.maximum(0, -np.expm1(running(mu, round) - LOSSES))) / DELTA
+    found = delta_of(mu, rounds, beyond([running(mu, round) for round in range(rounds + 1)])) / DELTA
     print(f"{rounds} rounds: {found:.3f} x delta")
     assert found == pytest.approx(times, rel=0.01)
+
+
+@pytest.mark.parametrize("composition", ["filter", "basic"])
+@pytest.mark.parametrize("rounds", [2, 100, 1000])
+def test_what_an_account_says_is_spent_holds_whenever_it_is_read(composition: Composition, rounds: int) -> None:
+    mu, due = run_of(rounds, EPSILON, DELTA)
+    empty = limit(EPSILON, DELTA, composition=composition)
+    standing = [empty.charge(due.total - due.remaining(round)) for round in range(rounds + 1)]
+    readings = [account.epsilon_spent for account in standing]
+    found = delta_of(mu, rounds, beyond(readings)) / DELTA
+    halved = delta_of(mu, rounds, beyond([reading / 2 for reading in readings])) / DELTA
+    print(f"{composition}, {rounds} rounds: {found:.3f} x delta, and {halved:.0f} x delta by half of the reading")
+    assert found <= 1 + QUADRATURE
+    assert halved > 10
+    if composition == "filter":
+        assert readings[-1] < 1.21 * standing[-1].epsilon_nonadaptive, "and it is not much more than that figure"
+
+
+@pytest.mark.parametrize(("epsilon", "least"), [(1.0, 1.19), (5.0, 1.16)])
+def test_no_odometer_is_much_closer(epsilon: float, least: float) -> None:
+    """If it is the same multiple of the nonadaptive figure, from 1 % to 100 % of the budget."""
+    square, sizes = gaussian_mu(epsilon, DELTA) ** 2, np.geomspace(0.01, 1.0, 181)
+    readings = [least * gaussian_epsilon(math.sqrt(square * size), DELTA) for size in sizes]
+    losses = np.arange(-2.0, 2 * readings[-1], 0.002)
+    value = np.maximum(0, -np.expm1(readings[-1] - losses))
+    for number in range(len(sizes) - 1, -1, -1):
+        value = np.maximum(value, -np.expm1(readings[number] - losses))
+        step = math.sqrt(square * (sizes[number] - (sizes[number - 1] if number else 0.0)))
+        value = expected(value, step, 0.002)
+    found = float(np.interp(0.0, losses, value)) / DELTA
+    print(f"{least} x the nonadaptive figure of ({epsilon}, {DELTA}): {found:.3f} x delta")
+    assert found > 1
+
+
+@pytest.mark.parametrize("epsilon", [0.002, 0.02, 0.05])
+def test_it_holds_for_pure_answers_that_a_gaussian_run_may_follow(epsilon: float) -> None:
+    """Randomized responses, whose losses are the worst; a Gaussian answer ends what simply adds up, and their sum."""
+    due, mu = price_at_once(LaplaceEvent(epsilon), epsilon, 0.0).total, 0.1
+    then = price_at_once(GaussianEvent(mu), gaussian_epsilon(mu, DELTA / 2), DELTA / 2).total
+    standing: list[Account] = []
+    empty = limit(EPSILON, DELTA)
+    while empty.fits(due * len(standing) + then) and len(standing) < 300:
+        standing.append(replace(empty, spent=due * len(standing)))
+    assert len(standing) > 3
+    assert standing[1].epsilon_spent == due.epsilon / MICRO < odometer(due.gdp / SQUARE_UNITS, DELTA)
+
+    def found(part: float) -> float:
+        value = np.zeros(len(standing))
+        for count in range(len(standing) - 1, -1, -1):
+            losses = epsilon * (2 * np.arange(count + 1) - count)
+            answered = standing[count].charge(then).epsilon_spent * part - losses
+            stopped = -np.expm1(standing[count].epsilon_spent * part - losses)
+            asked = np.exp(log_ndtr(mu / 2 - answered / mu)) - np.exp(answered + log_ndtr(-mu / 2 - answered / mu))
+            likely = 1 / (1 + math.exp(-epsilon))  # that the loss grows
+            more = likely * value[1:] + (1 - likely) * value[:-1] if count + 1 < len(standing) else 0.0
+            value = np.maximum(np.maximum(stopped, asked), more)
+        return float(value[0]) / DELTA
+
+    print(f"pure answers of {epsilon}: {found(1):.3f} x delta, and {found(0.5):.0f} x delta by half of the reading")
+    assert found(1) <= 1 + QUADRATURE
+    assert found(0.5) > 10
 
 
 @pytest.mark.parametrize("composition", ["filter", "basic"])

@@ -46,6 +46,7 @@ from parley.common.privacy.events import (
     LaplaceEvent,
     NoEvent,
     NonPrivateEvent,
+    SequentialEvent,
 )
 from parley.common.privacy.guarantee import Adjacency
 from parley.common.privacy.noise import Noise, NoNoise, SeededNoise
@@ -354,11 +355,34 @@ def p_of_law(noise: FloatArray, law: NoiseLaw, sensitivity: float) -> float:
     return min(1.0, 2 * all_p_values.size * float(all_p_values.min()), 2 * p_of_correlation(flat))
 
 
-def check_cost(declared: Event, law: NoiseLaw, vectors: int = 1) -> None:
-    """Refuse an event that costs less than the law of its noise; of several vectors, one that is not pure."""
+def is_within(apart: IntArray, law: NoiseLaw, sensitivity: float, moves: Sequence[float]) -> bool:
+    """Whether numbers, or vectors' norms, of a difference are no larger than moves that add up to the sensitivity."""
+    reals = to_reals(apart)
+    sizes = np.linalg.norm(reals, axis=-1).ravel() if isinstance(law, L2LaplaceEvent) else np.abs(reals).ravel()
+    sizes = np.sort(sizes)[::-1]
+    allowed = np.zeros(max(len(sizes), len(moves)))
+    allowed[: len(moves)] = np.array(moves) * sensitivity / sum(moves)
+    return bool((sizes <= allowed[: len(sizes)] * (1 + ROUNDING) + ROUNDING).all())
+
+
+def check_cost(declared: Event, law: NoiseLaw, vectors: int = 1, moves: Sequence[Sequence[float]] = ()) -> None:
+    """Refuse an event that costs less than the law of its noise; of several vectors, one that is not pure.
+
+    If neighbours make certain ``moves``, each list of them is to cost no more.
+    """
     if declared == law:
         return
-    if vectors > 1:
+    if moves and not isinstance(law, GaussianEvent):
+        of_lists = [
+            SequentialEvent(tuple(replace(law, epsilon=law.epsilon * move / sum(one_list)) for move in one_list))
+            for one_list in moves
+        ]
+        enough = all(
+            epsilon_after([of_list], delta) <= epsilon_after([declared], delta) * (1 + ROUNDING)
+            for of_list in of_lists
+            for delta in (0.0, 1e-9, 1e-6, 1e-4, 1e-2)
+        )
+    elif vectors > 1:
         enough = isinstance(declared, ApproximateEvent) and epsilon_after([law], 0.0) <= declared.epsilon * (
             1 + ROUNDING
         )
@@ -484,9 +508,9 @@ class Trial:
                 f"{self.where}: no law of noise follows from {event}: say which it has, or give another proof"
             )
         for query in self.queries:
-            self.check_sensitivity(law, query)
+            self.check_sensitivity(law, query, proof.moves)
         noise = self.alone(RoundNoise(SeededNoise(8)))
-        check_cost(event, law, math.prod(noise.shape[1:-1]))
+        check_cost(event, law, math.prod(noise.shape[1:-1]), proof.moves)
         words = self.check_law("alone", noise, law, 1.0)
         if not self.first:
             wide = self.alone(ScaledNoise(RoundNoise(SeededNoise(18)), WIDER)) / WIDER
@@ -545,8 +569,8 @@ class Trial:
             raise UnprovenError(f"{self.where}: half of the noise drawn {way} would not be noticed")
         return f"{way} p = {p:.2g}, halved {halved:.0e}"
 
-    def check_sensitivity(self, law: NoiseLaw, query: Query) -> None:
-        """Check that no neighbour's release is further off, of few examples and of more."""
+    def check_sensitivity(self, law: NoiseLaw, query: Query, moves: Sequence[Sequence[float]]) -> None:
+        """Check that no neighbour's release is further off, of few examples and of more, or off in other ``moves``."""
         n = 2 if self.first else self.setting.size
         rng, own_facts = np.random.default_rng(11), self.setting.facts(self.setting.parties, n).of(self.group[0])
         pairs = neighbours(rng, _PAIRS, n, self.algorithm.adjacency, self.setting.width)
@@ -560,6 +584,8 @@ class Trial:
                 raise UnprovenError(
                     f"{self.where}: a neighbour's release is further off than the sensitivity, {bound:g}"
                 )
+            if moves and not any(is_within(one - other, law, bound, one_list) for one_list in moves):
+                raise UnprovenError(f"{self.where}: a neighbour's release is off by other moves than {moves}")
 
     # Post-processing.
 

@@ -23,8 +23,8 @@ from parley.common.privacy.calibration import gaussian_delta, gaussian_epsilon
 
 FILTER = limit(1.0, 1e-5)
 BASIC = limit(1.0, 1e-5, composition="basic")
-WHOLE = FILTER.gdp_limit(slack=False)
-HALF = FILTER.gdp_limit(slack=True)
+WHOLE = FILTER.square_limit(slack=False)
+HALF = FILTER.square_limit(slack=True)
 HALF_DELTA = 10**13 // 2
 NOTHING = Cost(0, 0)
 
@@ -70,7 +70,7 @@ def test_what_is_pure_may_add_up_to_epsilon() -> None:
     nothing = limit(1.0, 0.0)
     assert nothing.fits(Cost(MICRO, 0, gdp=1))
     assert not nothing.fits(Cost(MICRO + 1, 0, gdp=1))
-    assert nothing.gdp_limit(slack=False) == nothing.gdp_limit(slack=True) == 0
+    assert nothing.square_limit(slack=False) == nothing.square_limit(slack=True) == 0
 
 
 def test_a_filter_allows_its_square_and_not_a_unit_more() -> None:
@@ -154,12 +154,12 @@ def test_what_was_spent_is_told_at_the_budgets_delta() -> None:
         (FILTER, replace(ten, epsilon=10 * MICRO, delta=0), gaussian),
         (limit(1.0, 0.0), ten, 0.9),  # no Gaussian release is pure
     ):
-        assert replace(account, spent=cost).epsilon_spent == epsilon
+        assert replace(account, spent=cost).epsilon_nonadaptive == epsilon
     odd = replace(FILTER, delta_limit=10**13 + 1, spent=replace(ten, slack=HALF_DELTA))
-    assert odd.epsilon_spent == halved
+    assert odd.epsilon_nonadaptive == halved
     largest = replace(FILTER, delta_limit=10**18 - 1, spent=replace(ten, slack=10**18 // 2))
-    assert largest.epsilon_spent == 0.9
-    assert replace(largest, spent=replace(ten, slack=10**18 // 2 - 1)).epsilon_spent < 0.9
+    assert largest.epsilon_nonadaptive == 0.9
+    assert replace(largest, spent=replace(ten, slack=10**18 // 2 - 1)).epsilon_nonadaptive < 0.9
 
 
 def test_a_refusal_says_what_is_asked_and_left() -> None:
@@ -231,7 +231,7 @@ def test_a_budget_is_rounded_down_to_whole_units(units: float, whole: int) -> No
 def test_the_parts_of_a_budget_add_up_to_all_of_it(
     monkeypatch: pytest.MonkeyPatch, account: Account, spent: Cost, reserved: Cost, parts: tuple[float, float, float]
 ) -> None:
-    monkeypatch.setattr(Account, "gdp_limit", lambda _, *, slack: 1000)
+    monkeypatch.setattr(Account, "square_limit", lambda _, *, slack: 1000)
     shown = replace(account, spent=spent, reserved=reserved).parts
     assert list(shown) == ["spent", "reserved", "left"]
     assert tuple(shown.values()) == pytest.approx(parts)

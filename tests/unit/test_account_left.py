@@ -24,7 +24,9 @@ def gaussian_run(epsilon: float, delta: float) -> Cost:
 
 def test_added_up_what_is_spent_reserved_and_left_is_the_budget() -> None:
     account = replace(BASIC, spent=TENTH, reserved=FIFTH)
-    assert (account.epsilon_spent, account.epsilon_reserved, account.epsilon_left) == pytest.approx((0.3, 0.5, 2.2))
+    assert (account.epsilon_nonadaptive, account.epsilon_reserved, account.epsilon_left) == pytest.approx(
+        (0.3, 0.5, 2.2)
+    )
     assert (account.delta_spent, account.delta_left) == pytest.approx((1e-6, 7e-6))
     over = replace(BASIC, spent=Cost(4 * MICRO, 2 * BASIC.delta_limit))
     assert (over.epsilon_left, over.delta_left, over.epsilon_reserved) == (0, 0, 0)
@@ -33,7 +35,7 @@ def test_added_up_what_is_spent_reserved_and_left_is_the_budget() -> None:
 def test_squares_add_up_under_a_filter() -> None:
     account = replace(FILTER, spent=TENTH, reserved=FIFTH)
     spent, both = (gaussian_epsilon(math.sqrt(square), 1e-5) for square in (0.1, 0.3))
-    assert account.epsilon_spent == pytest.approx(spent)
+    assert account.epsilon_nonadaptive == pytest.approx(spent)
     assert account.epsilon_reserved == pytest.approx(both - spent)
     assert replace(FILTER, spent=TENTH).epsilon_reserved == 0
     assert replace(FILTER, reserved=FIFTH).epsilon_reserved == pytest.approx(gaussian_epsilon(math.sqrt(0.2), 1e-5))
@@ -45,7 +47,7 @@ def test_slack_is_told_as_delta_spent_and_halves_what_a_gaussian_run_has(*, rese
     account = replace(FILTER, reserved=SLACK) if reserved else replace(FILTER, spent=SLACK)
     assert account.delta_spent == (0 if reserved else pytest.approx(1e-6))
     assert account.delta_left == pytest.approx(5e-6)
-    told = account.epsilon_reserved if reserved else account.epsilon_spent
+    told = account.epsilon_reserved if reserved else account.epsilon_nonadaptive
     assert told == pytest.approx(gaussian_epsilon(math.sqrt(0.1), 5e-6))
 
 
@@ -67,8 +69,8 @@ def test_of_an_untouched_budget_all_is_left_and_of_a_spent_one_nothing() -> None
     for account in (FILTER, BASIC, limit(3.0, 0.0)):
         assert account.epsilon_left == 3.0
         assert account.delta_left == pytest.approx(account.delta_limit / DELTA_UNITS)
-        assert (account.epsilon_spent, account.epsilon_reserved, account.delta_spent) == (0, 0, 0)
-    whole = FILTER.gdp_limit(slack=False)
+        assert (account.epsilon_nonadaptive, account.epsilon_reserved, account.delta_spent) == (0, 0, 0)
+    whole = FILTER.square_limit(slack=False)
     for gdp in (whole, whole - 1, 2 * whole):
         assert replace(FILTER, spent=Cost(4 * MICRO, 1, gdp)).epsilon_left == 0
     pure = replace(limit(3.0, 0.0), spent=Cost(500_000, 0, SQUARE_UNITS))

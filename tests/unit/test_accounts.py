@@ -92,7 +92,7 @@ def _largest(part: Account, delta: float) -> Cost:
     """The largest cost that fits into a part, of one kind."""
     if part.composition == "basic" or not delta:
         return Cost(part.epsilon_limit * part.share // MICRO, part.delta_limit * part.share // MICRO)
-    return Cost(1, 1, gdp=part.gdp_limit(slack=False))
+    return Cost(1, 1, gdp=part.square_limit(slack=False))
 
 
 def test_what_a_lost_ledger_may_have_cost_is_taken_from_what_is_not_set_aside() -> None:

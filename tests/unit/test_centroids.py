@@ -18,10 +18,10 @@ from parley.common.encoding.fixed_point import to_reals
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Logistic, Softmax
 from parley.common.privacy.accountant import epsilon_after
-from parley.common.privacy.events import ApproximateEvent, GaussianEvent, L2LaplaceEvent
+from parley.common.privacy.events import FLOATS, ApproximateEvent, GaussianEvent, L2LaplaceEvent
 from parley.common.privacy.mechanisms.class_means import Centroids, centroids, class_sums
 from parley.common.privacy.mechanisms.output import output
-from parley.common.privacy.mechanisms.site import FLOATS, SiteTerms
+from parley.common.privacy.mechanisms.site import SiteTerms
 from parley.common.privacy.noise import SeededNoise
 from parley.common.privacy.proofs import Additive, PostProcessing
 from parley.common.protocol.facts import FederationFacts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import tracemalloc
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -96,9 +95,10 @@ def test_draws_compose_in_closed_form() -> None:
         [gaussian], DELTA / 2
     )
     assert epsilon_after([one, LaplaceEvent(0.1)], DELTA) < one.epsilon + 0.1
-    square, slack = cover(one)
-    assert square == Fraction(mu_of_draws(0.01, 100)) ** 2
-    assert slack == 0
+    covered = cover(one)
+    assert covered.alone == pytest.approx(mu_of_draws(0.01, 100) ** 2)
+    assert covered.variance == pytest.approx(100 * 0.01**2 / 4)
+    assert covered.slack == 0
     assert math.isinf(concentrated_epsilon(rho_of_draws(one), 0.0))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from statistics import NormalDist
 
 import numpy as np
@@ -15,10 +14,10 @@ from scipy.stats import norm
 
 from parley.common.arrays import FloatArray
 from parley.common.errors import BudgetExhaustedError
-from parley.common.privacy import filter as filters
-from parley.common.privacy.account import DELTA_UNITS, SQUARE_UNITS, Account, Cost, delta_units, limit
+from parley.common.privacy.account import DELTA_UNITS, SQUARE_UNITS, Account, Cost, cost_of, limit
 from parley.common.privacy.accountant import _composed
 from parley.common.privacy.calibration import gaussian_delta, pure_mu
+from parley.common.privacy.company import Cover, of_pure
 from parley.common.privacy.events import (
     ApproximateEvent,
     Event,
@@ -31,8 +30,7 @@ from parley.common.privacy.events import (
     Release,
     SequentialEvent,
 )
-from parley.common.privacy.filter import _missing, cover, l2_laplace_mu, largest_square
-from parley.common.privacy.l2_laplace import l2_laplace_delta
+from parley.common.privacy.filter import cover, largest_square
 
 # ── what covers a release ────────────────────────────────────────────────────
 
@@ -57,70 +55,22 @@ def test_what_covers_a_pure_release_is_rounded_up() -> None:
         assert 1e-10 < pure_mu(epsilon) / exactly - 1 < 1e-8
 
 
-@pytest.mark.parametrize(
-    "d", [1, 2, pytest.param(3, marks=pytest.mark.slow), 10, pytest.param(50, marks=pytest.mark.slow), 1000]
-)
-@pytest.mark.parametrize("bound", [1e-3, 0.1, 1.0, 5.0, 15.0])
-@pytest.mark.slow
-def test_the_gaussian_profile_lies_above_that_of_l2_laplace_noise(bound: float, d: int) -> None:
-    mu = l2_laplace_mu(bound, d)
-    losses = bound * np.unique(np.concatenate([np.linspace(0, 1, 777), np.geomspace(1e-6, 1, 500)]))
-    gaussian = np.array([gaussian_delta(loss, mu) for loss in losses.tolist()])
-    assert (l2_laplace_delta(losses, bound, d) <= gaussian + 2e-15).all()
-    assert float(l2_laplace_delta(np.zeros(1), bound, d)[0]) > gaussian_delta(0.0, mu * 0.99) or mu == pure_mu(bound)
-    assert mu < pure_mu(bound) or d == 1, "the dimension counts"
-    print(f"bound {bound:g} in {d} dimensions: mu {mu:.5g}, where pure privacy alone has {pure_mu(bound):.5g}")
-
-
-def test_beyond_some_bounds_nothing_is_known_but_the_bound() -> None:
-    for inside, outside in ((1e-6, 0.999e-6), (20.0, 20.001)):
-        assert l2_laplace_mu(inside, 10) < pure_mu(inside) * 0.9
-        assert l2_laplace_mu(outside, 10) == pure_mu(outside)
-
-
-def test_by_how_much_one_profile_exceeds_another() -> None:
-    """Of two Gaussian releases, whose profiles are known; a bound between the points, and near where they are close."""
-    losses = np.linspace(0, 9, 3000)
-    one, other = (np.array([gaussian_delta(loss, mu) for loss in losses.tolist()]) for mu in (1.0, 1.1))
-    truly = float((other - one).max())
-    assert truly <= _missing(losses, other, 1.0) <= truly * (1 + 1e-3)
-    assert _missing(losses, one, 1.1) == 0
-    few = losses[::600]
-    assert truly < _missing(few, other[::600], 1.0) < 0.2, "the fewer points, the more may lie between them"
-    late = losses[1000:]  # past where they differ most
-    assert float((other - one)[1000:].max()) == pytest.approx(_missing(late, other[1000:], 1.0), rel=1e-3)
-    assert _missing(np.array([3.0, 60.0]), np.array([1e-9, 0.0]), 0.1) <= 1e-9, "of no more than there is"
-    assert _missing(np.array([0.0, 0.01, 4.0]), np.array([0.34, 1e-3, 0.0]), 1.0) == 1e-3, "by where a chord begins"
-
-
-@pytest.mark.parametrize("place", range(4))
-def test_between_few_points_the_tangent_decides_at_both_ends(place: int) -> None:
-    """The tangent to the Gaussian's profile by e^loss, whose slope is a difference; only one point lies above it."""
-    losses, mu = np.array([0.0, 0.5, 2.0, 2.2]), 1.0
-    deltas = np.array([gaussian_delta(loss, mu) for loss in losses.tolist()]) - 0.15
-    deltas[place] += 0.25
-    above = []
-    for start in range(3):
-        middle = float(losses[start] + losses[start + 1]) / 2
-        low, high = math.exp(middle) * (1 - 1e-5), math.exp(middle) * (1 + 1e-5)
-        slope = (gaussian_delta(math.log(high), mu) - gaussian_delta(math.log(low), mu)) / (high - low)
-        for end in (start, start + 1):
-            tangent = gaussian_delta(middle, mu) + slope * (math.exp(losses[end]) - math.exp(middle))
-            above.append(min(float(deltas[end]) - tangent, float(deltas[start])))
-    assert _missing(losses, deltas, mu) == pytest.approx(max(0.0, *above), abs=1e-8)
-
-
 def test_answers_of_several_releases() -> None:
-    one, other = GaussianEvent(0.5), ApproximateEvent(0.1, 1e-6)
-    pure, nothing = Fraction(pure_mu(0.1)) ** 2, Fraction(0)
-    assert cover(one) == (Fraction(1, 4), nothing)
-    assert cover(other) == (pure, Fraction(1e-6))
-    assert cover(SequentialEvent((one, other, other))) == (Fraction(1, 4) + 2 * pure, 2 * Fraction(1e-6))
-    assert cover(ParallelEvent((one, other, NoEvent()))) == (Fraction(1, 4), Fraction(1e-6)), "the worst by each"
-    assert cover(SequentialEvent((ParallelEvent((one, one)), one))) == (Fraction(1, 2), nothing)
+    one, other, nothing = GaussianEvent(0.5), ApproximateEvent(0.1, 1e-6), Cover(0.0, 0.0)
+    pure = of_pure(0.1)
+    assert cover(one) == Cover(0.25, 0.25)
+    assert cover(other) == Cover(pure.alone, pure.variance, pure.excess, 1e-6)
+    several = cover(SequentialEvent((one, other, other)))
+    assert several.alone == pytest.approx(0.25 + 2 * pure.alone)
+    assert several.variance == pytest.approx(0.25 + 2 * pure.variance)
+    assert (several.excess, several.slack) == (2 * pure.excess, 2e-6)
+    worst = cover(ParallelEvent((one, other, NoEvent())))
+    assert worst == Cover(0.25, 0.25, pure.excess, 1e-6), "the worst by each"
+    assert cover(SequentialEvent((ParallelEvent((one, one)), one))) == Cover(0.5, 0.5)
     for empty in (NoEvent(), SequentialEvent(()), ParallelEvent(())):
-        assert cover(empty) == (nothing, nothing)
-    assert cover(LaplaceEvent(0.3)) == cover(L2LaplaceEvent(0.3, 1)) < cover(ApproximateEvent(0.3))
+        assert cover(empty) == nothing
+    assert cover(LaplaceEvent(0.3)) == cover(L2LaplaceEvent(0.3, 1))
+    assert cover(LaplaceEvent(0.3)).alone < cover(ApproximateEvent(0.3)).alone
     with pytest.raises(BudgetExhaustedError, match="without noise"):
         cover(SequentialEvent((one, NonPrivateEvent())))
 
@@ -135,10 +85,9 @@ def test_no_delta_allows_nothing_and_more_delta_more(epsilon: float, delta: floa
 # ── what an account allows ───────────────────────────────────────────────────
 
 
-def cost_of(event: Event) -> Cost:
+def cost(event: Event) -> Cost:
     """What an answer costs under a filter; its own (epsilon, delta) does not matter there."""
-    square, slack = cover(event)
-    return Cost(1, 1, math.ceil(square * SQUARE_UNITS), delta_units(float(slack)))
+    return cost_of(1, 1, cover(event))
 
 
 RELEASES: st.SearchStrategy[Release] = st.one_of(
@@ -155,12 +104,12 @@ def test_all_that_an_account_allows_is_truly_within_its_budget(events: list[Rele
     """Composed by `dp_accounting`, which rounds up: by a thousandth of delta at most at this grid."""
     account, allowed = limit(1.0, 1e-5), list[Release]()
     for event in events:
-        if account.fits(cost_of(event)):
-            account = account.charge(cost_of(event))
+        if account.fits(cost(event)):
+            account = account.charge(cost(event))
             allowed.append(event)
     truly = float(_composed(tuple(allowed), 1e-3).get_delta_for_epsilon(1.0))
     assert truly <= 1e-5 * (1 + 1e-3)
-    assert float(account.epsilon_spent) <= 1.0
+    assert float(account.epsilon_nonadaptive) <= 1.0
 
 
 @settings(deadline=None)
@@ -168,11 +117,11 @@ def test_all_that_an_account_allows_is_truly_within_its_budget(events: list[Rele
 def test_gaussian_releases_fill_the_budget_and_no_more(mus: list[float], last: float) -> None:
     account, total = limit(1.0, 1e-5), 0.0
     for mu in [*mus, *[last] * 200]:
-        if account.fits(cost_of(GaussianEvent(mu))):
-            account = account.charge(cost_of(GaussianEvent(mu)))
+        if account.fits(cost(GaussianEvent(mu))):
+            account = account.charge(cost(GaussianEvent(mu)))
             total += mu**2
     assert gaussian_delta(1.0, math.sqrt(total)) <= 1e-5
-    if account.runs_left(cost_of(GaussianEvent(last))) == 0:
+    if account.runs_left(cost(GaussianEvent(last))) == 0:
         assert gaussian_delta(1.0, math.sqrt(total + last**2) * (1 + 1e-4)) > 1e-5, "what is refused would not have fit"
 
 
@@ -195,7 +144,7 @@ def test_nobody_gains_by_trading_slack_against_the_gaussian_part() -> None:
     """Were slack and the Gaussian part's delta only to add up to delta, whichever is left could go to either."""
     epsilon, delta = 5.0, 1e-5
     account = limit(epsilon, delta)
-    whole, half = (account.gdp_limit(slack=slack) / SQUARE_UNITS for slack in (False, True))
+    whole, half = (account.square_limit(slack=slack) / SQUARE_UNITS for slack in (False, True))
     parts = [0.2, 0.35, 0.5, 0.65, 0.8]
     naive = max(
         traded(epsilon, part * whole, whole, delta - gaussian_delta(epsilon, math.sqrt(part * whole))) for part in parts
@@ -218,7 +167,7 @@ def test_the_first_charge_decides_whether_there_is_slack(steps: list[tuple[str, 
     account, held = limit(5.0, 1e-5), list[Cost]()
     slack_at_first: bool | None = None
     for kind, slack, tenths in steps:
-        cost = Cost(1, 1, tenths * account.gdp_limit(slack=True) // 10, tenths * 10**11 if slack else 0)
+        cost = Cost(1, 1, tenths * account.square_limit(slack=True) // 10, tenths * 10**11 if slack else 0)
         if kind == "reserve" and account.fits(cost):
             account = account.reserve(cost)
             held.append(cost)
@@ -230,7 +179,7 @@ def test_the_first_charge_decides_whether_there_is_slack(steps: list[tuple[str, 
             account = account.release(held.pop(tenths % len(held)))
         assert (account.spent.slack > 0) == bool(slack_at_first)
         if account.spent.slack:
-            assert account.spent.gdp <= account.gdp_limit(slack=True)
+            assert account.spent.gdp <= account.square_limit(slack=True)
             assert account.spent.slack <= account.delta_limit // 2
     assert account.delta_spent == account.spent.slack / DELTA_UNITS
 
@@ -238,20 +187,11 @@ def test_the_first_charge_decides_whether_there_is_slack(steps: list[tuple[str, 
 def test_pure_releases_may_simply_add_up() -> None:
     """A single release of all of epsilon, which no Gaussian part of the same budget covers."""
     release = ApproximateEvent(1.0)
-    square, _ = cover(release)
-    cost = Cost(10**6, 0, math.ceil(square * SQUARE_UNITS))
+    cost = cost_of(10**6, 0, cover(release))
     for account in (limit(1.0, 1e-5), limit(1.0, 0.0)):
-        assert cost.gdp > account.gdp_limit(slack=False)
-        assert account.charge(cost).epsilon_spent == 1.0
+        assert cost.gdp > account.square_limit(slack=False)
+        assert account.charge(cost).epsilon_nonadaptive == 1.0
         assert not account.fits(Cost(10**6, 1, cost.gdp)), "of a delta nothing is known to add up"
         assert not account.fits(Cost(10**6 + 1, 0, cost.gdp))
     assert limit(1.0, 0.0).epsilon_left == 1.0
     assert not Account(10**6, 0).fits(Cost(1, 1, 1)), "without a delta no Gaussian release fits"
-
-
-@pytest.mark.parametrize(("missing", "used"), [(0.0, "cover"), (filters._QUADRATURE, "cover"), (1e-14, "pure")])
-def test_a_cover_that_fails_its_check_is_not_used(monkeypatch: pytest.MonkeyPatch, missing: float, used: str) -> None:
-    monkeypatch.setattr(filters, "_missing", lambda *_: missing)
-    mu, pure = l2_laplace_mu.__wrapped__(0.1, 10), pure_mu(0.1)
-    assert (mu == pure) is (used == "pure")
-    assert mu <= pure

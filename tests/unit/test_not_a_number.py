@@ -10,8 +10,9 @@ import pytest
 
 from parley.common.errors import InvalidInputError
 from parley.common.privacy import account, accountant, calibration, draws, l2_laplace
+from parley.common.privacy.company import of_l2_laplace
 from parley.common.privacy.events import ApproximateEvent, DrawEvent, GaussianEvent, L2LaplaceEvent, LaplaceEvent
-from parley.common.privacy.filter import l2_laplace_mu, largest_square
+from parley.common.privacy.filter import largest_square
 
 GAUSSIAN, DRAWS, LAPLACE = [GaussianEvent(0.5)], DrawEvent(0.1, 5), [LaplaceEvent(0.5)]
 COUNTS: list[tuple[Callable[..., object], tuple[float, ...]]] = [
@@ -34,7 +35,7 @@ COUNTS: list[tuple[Callable[..., object], tuple[float, ...]]] = [
     (lambda delta: draws.epsilon_of_draws(DRAWS, delta), (1e-6,)),
     (draws.most_draws, (0.1, 1.0, 1e-6)),
     (largest_square, (1.0, 1e-6, 1e-12)),
-    (lambda bound: l2_laplace_mu(bound, 3), (0.5,)),
+    (lambda bound: of_l2_laplace(bound, 3).alone, (0.5,)),
     (lambda epsilon, bound: l2_laplace.l2_laplace_delta(np.array([epsilon]), bound, 3), (0.1, 0.5)),
     (lambda epsilon, bound: l2_laplace.l2_laplace_delta(np.array([epsilon]), bound, 1), (0.1, 0.5)),
     (account.limit, (1.0, 1e-6)),

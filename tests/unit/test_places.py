@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parley.common.errors import BudgetExhaustedError
-from parley.common.privacy.account import Account, Cost
+from parley.common.privacy.account import Account, Cost, limit
 from parley.common.privacy.guarantee import Adjacency
 from parley.common.runs.certificate import SignedApproval
 from parley.common.wire.party_api import Approval, assumptions_of, is_of_people
@@ -183,6 +183,26 @@ def test_rows_of_one_study_are_apart_from_those_of_no_other() -> None:
     accounts = told(pinned(), later, approved("a", 600_000), approved("b", 300_000, study="two"))
     assert (left(accounts, "all", "one"), left(accounts, "all", "two")) == (0.1, 0.1)
     assert accounts.seen_by("ann", "two", "all").epsilon_left == 0.1
+
+
+def test_slack_comes_before_what_is_charged_to_any_record_or_never() -> None:
+    """Otherwise a record could lose mu^2 in one study, and then slack in another where it is elsewhere."""
+    books = Books()
+    books.accounts[""] = limit(1.0, 1e-5)
+    accounts = Accounts(books)
+    square, slack = Cost(100_000, 10**12, gdp=10**9), Cost(100_000, 10**12, slack=10**12)
+    training, held_out = (Use("", "one", "ann", Places(3, rows, 0, 100)) for rows in BOTH)
+    books._settle(held_out, partial(Account.settle, cost=square, reserved=Cost(0, 0)))
+    accounts.require(training, square)
+    with pytest.raises(BudgetExhaustedError):
+        accounts.require(training, slack)
+    books = Books()
+    books.accounts[""] = limit(1.0, 1e-5)
+    accounts = Accounts(books)
+    books._settle(training, partial(Account.settle, cost=slack * 4, reserved=Cost(0, 0)))
+    accounts.require(held_out, slack)
+    with pytest.raises(BudgetExhaustedError):
+        accounts.require(held_out, slack * 2)
 
 
 def test_a_model_says_after_which_rows_its_own_come() -> None:

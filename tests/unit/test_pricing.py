@@ -15,9 +15,10 @@ from parley.common.algorithms import build_algorithm
 from parley.common.algorithms.dp_gd import DpGd
 from parley.common.errors import BudgetExhaustedError
 from parley.common.learning.losses import Logistic
-from parley.common.privacy.account import MICRO, SQUARE_UNITS, Cost, Price
+from parley.common.privacy.account import MICRO, SQUARE_UNITS, Cost, Price, cost_of
 from parley.common.privacy.accountant import epsilon_after
 from parley.common.privacy.calibration import gaussian_epsilon, pure_mu
+from parley.common.privacy.company import of_l2_laplace
 from parley.common.privacy.events import (
     ApproximateEvent,
     Event,
@@ -29,7 +30,6 @@ from parley.common.privacy.events import (
     ParallelEvent,
     SequentialEvent,
 )
-from parley.common.privacy.filter import l2_laplace_mu
 from parley.common.privacy.guarantee import Adjacency, Guarantee, View
 from parley.common.protocol.facts import FederationFacts, OwnFacts
 from parley.common.runs import pricing
@@ -378,9 +378,9 @@ GAUSSIAN_UNITS = math.ceil(gaussian_epsilon(0.125, 1e-5) * MICRO - 1e-3)
 @pytest.mark.parametrize(
     ("event", "due"),
     [
-        (LaplaceEvent(0.25), Price((250_000,), (0,), (math.ceil(l2_laplace_mu(0.25, 1) ** 2 * SQUARE_UNITS),), (0,))),
-        (GaussianEvent(0.125), Price((GAUSSIAN_UNITS,), (10**13,), (SQUARE_UNITS // 64,), (0,))),
-        (NoEvent(), Price((1,), (0,), (0,), (0,))),
+        (LaplaceEvent(0.25), Price.at_once(cost_of(250_000, 0, of_l2_laplace(0.25, 1)))),
+        (GaussianEvent(0.125), Price.at_once(Cost(GAUSSIAN_UNITS, 10**13, SQUARE_UNITS // 64))),
+        (NoEvent(), Price.at_once(Cost(1, 0))),
     ],
 )
 def test_a_run_that_pays_for_all_at_once(event: Event, due: Price) -> None:

@@ -16,8 +16,9 @@ from parley.common.data.shard import Shard
 from parley.common.errors import InvalidInputError
 from parley.common.forecast.forecast import NoForecast, forecast
 from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax
+from parley.common.privacy.events import FLOATS
 from parley.common.privacy.mechanisms.output import output
-from parley.common.privacy.mechanisms.site import FLOATS, SiteTerms
+from parley.common.privacy.mechanisms.site import SiteTerms
 from parley.common.privacy.noise import SeededNoise
 from parley.common.protocol.algorithm import Choice
 from parley.common.protocol.facts import FederationFacts

@@ -33,10 +33,10 @@ from parley.common.encoding.fixed_point import MAX_NORM, to_integers, to_reals
 from parley.common.errors import InvalidInputError
 from parley.common.learning.erm import minimise
 from parley.common.learning.losses import Huber, Loss, Softmax
-from parley.common.privacy.events import GaussianEvent, L2LaplaceEvent, NoEvent
+from parley.common.privacy.events import FLOATS, GaussianEvent, L2LaplaceEvent, NoEvent
 from parley.common.privacy.mechanisms.objective import ObjectivePerturbation
 from parley.common.privacy.mechanisms.output import output
-from parley.common.privacy.mechanisms.site import FLOATS, SiteTerms
+from parley.common.privacy.mechanisms.site import SiteTerms
 from parley.common.privacy.noise import NoNoise, SeededNoise
 from parley.common.privacy.proofs import Additive, NoiseInside, PostProcessing
 from parley.common.protocol.facts import FederationFacts

@@ -1,4 +1,4 @@
-"""What is spent is not shown like a promise: wherever it is, the same words say what it is."""
+"""Wherever it is shown what is spent, the same words say what that is, and what it would be without adaptivity."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ def test_so_do_the_command_and_the_metrics() -> None:
     assert SPENT_MEANS in in_words(account, 0.5, 1e-6)[0]
     gauges = {gauge.name: gauge for gauge in BudgetGauges(lambda: [Statement("", account, (), {}, {})]).collect()}
     assert SPENT_MEANS in gauges["parley_epsilon_spent"].documentation
+    assert "if no question had depended" in gauges["parley_epsilon_nonadaptive"].documentation
     assert SPENT_MEANS in " ".join((BudgetReport.__doc__ or "").split())
-    assert "only the budget itself is a promise" in (PrivacyBudget.epsilon_spent.__doc__ or "")
+    assert "holds whenever it is read" in (PrivacyBudget.epsilon_spent.__doc__ or "")
+    assert "if no fit depended" in (PrivacyBudget.epsilon_nonadaptive.__doc__ or "")
 
 
 def test_gauges_tell_accounts_apart_by_people_and_learners_by_what_they_spent() -> None:

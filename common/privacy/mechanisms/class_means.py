@@ -61,10 +61,10 @@ from parley.common.encoding.fixed_point import UNIT, to_reals
 from parley.common.errors import InvalidInputError
 from parley.common.learning.erm import TOLERANCE, minimise
 from parley.common.learning.losses import Softmax, largest_minimiser
-from parley.common.privacy.events import ApproximateEvent, Event, GaussianEvent, L2LaplaceEvent
+from parley.common.privacy.events import Event, GaussianEvent, L2LaplaceEvent, ParallelEvent, SequentialEvent
 from parley.common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
 from parley.common.privacy.mechanisms.output import OutputPerturbation, hiding, on_grid, output
-from parley.common.privacy.mechanisms.site import FLOATS, SiteRelease, SiteTerms, stacked
+from parley.common.privacy.mechanisms.site import SiteRelease, SiteTerms, stacked
 from parley.common.privacy.noise import Noise
 from parley.common.privacy.proofs import Additive, PostProcessing, Proof
 from parley.common.privacy.shrinkage import shrunk
@@ -194,8 +194,9 @@ class Centroids(SiteRelease):
     def proof(cls, sites: Sequence[Self]) -> Proof:
         """Return the proof of a function of the noisy sums; pure noise is that of each class alone."""
         terms = sites[0].terms
-        law = None if terms.law == "gaussian" else L2LaplaceEvent(terms.pure_on_answer, terms.n_features)
-        return PostProcessing(partial(cls.noisy_sums, sites), partial(cls.read, sites), Additive(law))
+        law = L2LaplaceEvent(terms.pure_on_answer, terms.n_features)
+        additive = Additive() if terms.law == "gaussian" else Additive(law, ((_MOVED,), (_MOVED / 2, _MOVED / 2)))
+        return PostProcessing(partial(cls.noisy_sums, sites), partial(cls.read, sites), additive)
 
     @property
     def output_sensitivity(self) -> float:
@@ -204,10 +205,12 @@ class Centroids(SiteRelease):
 
     @property
     def event(self) -> Event:
-        """The event of a Gaussian release, or of a pure one."""
+        """The event of a Gaussian release, or of the worse of two: one class's sum is moved by 2, or two by 1."""
         if self.terms.law == "gaussian":
             return GaussianEvent(_MOVED / self.scale)
-        return ApproximateEvent(self.terms.pure_on_answer, assumptions=(FLOATS,))
+        epsilon, d = self.terms.pure_on_answer, self.terms.n_features
+        one_class, two_classes = L2LaplaceEvent(epsilon, d), (L2LaplaceEvent(epsilon / 2, d),) * 2
+        return ParallelEvent((one_class, SequentialEvent(two_classes)))
 
     @property
     def spread(self) -> float:

@@ -36,9 +36,9 @@ from parley.common.privacy.calibration import (
     slack,
     tilt_sigma,
 )
-from parley.common.privacy.events import ApproximateEvent, GaussianEvent, L2LaplaceEvent
+from parley.common.privacy.events import FLOATS, GaussianEvent, L2LaplaceEvent, TiltEvent
 from parley.common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
-from parley.common.privacy.mechanisms.site import FLOATS, SiteRelease, SiteTerms, left_by_solver, stacked
+from parley.common.privacy.mechanisms.site import SiteRelease, SiteTerms, left_by_solver, stacked
 from parley.common.privacy.noise import Noise
 from parley.common.privacy.proofs import NoiseInside
 
@@ -57,13 +57,15 @@ ASSUMED = (
 class ObjectivePerturbation(SiteRelease):
     """The mechanism for one site: its ridge on the sum scale, its tilt and the blur on its answer.
 
-    ``tilt`` and ``blur`` are deviations of Gaussian noise, or betas. ``epsilon`` is the release's cost.
+    ``tilt`` and ``blur`` are deviations of Gaussian noise, or betas; ``apart`` is how far the solver's error moves an
+    answer, which the blur hides. ``epsilon`` is the release's cost.
     """
 
     terms: SiteTerms
     strength: float
     tilt: float
     blur: float
+    apart: float
     epsilon: float
     assumed: tuple[str, ...] = ()
 
@@ -92,9 +94,21 @@ class ObjectivePerturbation(SiteRelease):
         return add_gaussian(exact, blur, 1.0, noise) if law == "gaussian" else add_l2_laplace(exact, blur, 1.0, noise)
 
     @property
-    def event(self) -> ApproximateEvent:
-        """The theorem's claim: noise inside a minimisation is no noise on an answer."""
-        return ApproximateEvent(self.epsilon, self.terms.spent[1], (*ASSUMED, *self.assumed))
+    def event(self) -> TiltEvent:
+        """The theorem's claim, and the laws that are behind it."""
+        terms, slope = self.terms, bounded_slope(self.terms.loss)
+        law, blur = (
+            GaussianEvent(reach / scale) if terms.law == "gaussian" else L2LaplaceEvent(reach * scale, terms.n_features)
+            for reach, scale in ((slope, self.tilt), (self.apart, self.blur))
+        )
+        return TiltEvent(
+            self.epsilon,
+            terms.spent[1],
+            (*ASSUMED, *self.assumed),
+            law=law,
+            determinant=math.log1p(terms.loss.smoothness / self.strength),
+            blur=blur,
+        )
 
     @classmethod
     def proof(cls, sites: Sequence[Self]) -> NoiseInside:
@@ -191,7 +205,7 @@ def tilted(terms: SiteTerms, strength: float, tilt: float, spent: float | None =
     else:
         blur = FOR_THE_SOLVER * epsilon / apart
     short = () if spent is None else (_falls_short(terms, spent),)
-    return ObjectivePerturbation(terms, strength, tilt, blur, epsilon if spent is None else spent, short)
+    return ObjectivePerturbation(terms, strength, tilt, blur, apart, epsilon if spent is None else spent, short)
 
 
 def _longest(terms: SiteTerms, tilt: float) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from parley.common.data.shard import Shard
 from parley.common.encoding.classes import decode_classes
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Logistic, Softmax
-from parley.common.privacy.events import ApproximateEvent
+from parley.common.privacy.events import TiltEvent
 from parley.common.privacy.mechanisms.objective import ObjectivePerturbation, objective
 from parley.common.privacy.mechanisms.site import SiteRelease, SiteTerms
 from parley.common.privacy.noise import Noise
@@ -46,10 +46,11 @@ class OneAgainstRest(SiteRelease):
         return np.concatenate([ObjectivePerturbation.answer(mechanisms, part, noise) for part in parts], axis=-1)
 
     @property
-    def event(self) -> ApproximateEvent:
+    def event(self) -> TiltEvent:
         """The event of K single models in sequence."""
         part = self.of_class.epsilon / self.of_class.terms.epsilon  # 1, unless the noise falls short of a paper's claim
-        return replace(self.of_class.event, epsilon=self.terms.epsilon * part, delta=self.terms.spent[1])
+        epsilon, delta = self.terms.epsilon * part, self.terms.spent[1]
+        return replace(self.of_class.event, epsilon=epsilon, delta=delta, times=self.terms.loss.outputs)
 
     @classmethod
     def proof(cls, sites: Sequence[Self]) -> NoiseInside:

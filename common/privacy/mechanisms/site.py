@@ -29,7 +29,6 @@ Law = Literal["gaussian", "l2_laplace"]
 """The law of the noise: Gaussian, for a delta above 0; or of density exp(-beta |b|), for pure epsilon."""
 SiteCalibration = Literal["tight", "paper", "jain_thakurta", "thesis"]
 """Whose noise: the least that a proof supports; the mechanism's own paper's; Jain & Thakurta's; or Xie's thesis's."""
-FLOATS = "tilts, and noise of density exp(-beta |b|), are drawn in floating point"
 
 
 @dataclass(frozen=True, slots=True)

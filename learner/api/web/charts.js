@@ -21,14 +21,20 @@ function fitted(draw, most = 600) {
   return box;
 }
 
-/** A budget as a bar: spent, reserved for approved runs, what a further run would take, and left. */
+/** What is spent of a budget, whenever it is read and if no question had depended on an answer; what is reserved, and the limit. */
+export function budgetInWords({ epsilon_spent: spent, epsilon_nonadaptive: nonadaptive, epsilon_reserved: reserved, epsilon_limit: limit }) {
+  const holds = spent === null ? "more than allowed" : number(spent, 3);
+  const beside = spent === nonadaptive ? "" : ` (nonadaptive ${number(nonadaptive, 3)})`;
+  return `${holds} spent${beside}, ${number(reserved, 3)} reserved, of ${number(limit)}`;
+}
+
+/** A budget as a bar: spent (as the filter counts it, which ends at the limit), reserved for approved runs, what a further run would take, and left. */
 export function budgetBar(budget, next = 0) {
   const limit = budget.epsilon_limit || 1;
-  const spent = Math.min(budget.epsilon_spent, limit), reserved = Math.min(budget.epsilon_reserved, limit - spent);
+  const spent = Math.min(budget.epsilon_nonadaptive, limit), reserved = Math.min(budget.epsilon_reserved, limit - spent);
   const taken = Math.min(next, Math.max(limit - spent - reserved, 0));
   const parts = [["spent", 0, spent], ["reserved", spent, reserved], ["next", spent + reserved, taken]];
-  const words = `ε: ${number(budget.epsilon_spent, 3)} spent, ${number(budget.epsilon_reserved, 3)} reserved, of ${number(limit)}`;
-  return svg("svg", { class: "bar", viewBox: "0 0 200 14", role: "img", "aria-label": words },
+  return svg("svg", { class: "bar", viewBox: "0 0 200 14", role: "img", "aria-label": `ε: ${budgetInWords(budget)}` },
     svg("rect", { class: "track", x: .5, y: .5, width: 199, height: 13, rx: 3 }),
     parts.filter(([, , size]) => size > 0).map(([kind, from, size]) =>
       svg("rect", { class: kind, x: 1 + 198 * from / limit, y: 1, width: 198 * size / limit, height: 12, rx: 2 })));

@@ -1,11 +1,11 @@
 /* Shows each study with its owners, their sizes, health and budgets. */
 
 import { changes, get, post, session } from "./api.js";
-import { budgetBar } from "./charts.js";
+import { budgetBar, budgetInWords } from "./charts.js";
 import { count, debounced, facts, few, field, h, isNarrow, number, percent, sentence, table, showNotice, showError, when } from "./dom.js";
 
 export const OWN_VIEW = "Budgets are shown as far as this learner's own runs go: other learners, and the owner itself, may have spent more.";
-const SPENT_MEANS = "what the answers cost if no question had depended on an earlier answer; only the limit is a promise";
+const SPENT_MEANS = "Spent holds, with the budget's delta, whenever it is read and however questions depended on answers; it may pass the limit, which holds too. Nonadaptive is what the same answers cost if no question had depended on one.";
 
 const AT_ONCE = .1;
 export const LATER = 2; // seconds that the learner waits for owners: when nothing is shown yet, and later
@@ -32,7 +32,7 @@ export async function show(main, _, signal) {
       const stops = () => [...box.querySelectorAll("a, button, summary, [tabindex]")], focused = stops().indexOf(document.activeElement);
       const open = new Map([...box.querySelectorAll("details")].map((each) => [each.dataset.study, each.open]));
       box.replaceChildren(...studies.map((study) => card(study, parties)), ...unreached(parties),
-        parties.some(({ budgets }) => Object.keys(budgets).length) ? h("p", { class: "hint" }, `${OWN_VIEW} Spent is ${SPENT_MEANS}.`) : "");
+        parties.some(({ budgets }) => Object.keys(budgets).length) ? h("p", { class: "hint" }, `${OWN_VIEW} ${SPENT_MEANS}`) : "");
       box.querySelectorAll("details").forEach((each) => { each.open = open.get(each.dataset.study) ?? each.open; });
       if (!studies.length) box.append(h("p", {}, "This learner knows no study yet: its setting `studies` names their folder."));
       stops()[focused]?.focus();
@@ -80,7 +80,7 @@ function card(study, parties) {
 
 function owner({ name, budget, health, facts: publicFacts }) {
   return [[name, publicFacts.people ? h("p", { class: "hint" }, `people: ${publicFacts.people}`) : ""], count(publicFacts.n_examples), health,
-    budget ? [budgetBar(budget), h("span", { class: "hint" }, `${number(budget.epsilon_spent, 3)} spent, ${number(budget.epsilon_reserved, 3)} reserved, of ${number(budget.epsilon_limit)}${part(budget)}`)] : "not told",
+    budget ? [budgetBar(budget), h("span", { class: "hint" }, `${budgetInWords(budget)}${part(budget)}`)] : "not told",
     budget ? `ε ${number(budget.epsilon_left, 3)}` : "not told",
     publicFacts.adjacency === "whole_party" ? "all its data" : "one record"];
 }

@@ -161,7 +161,7 @@ async def test_budget_rounds_and_refusals_are_counted(tmp_path: Path) -> None:
     text = apps["party-1"].state.metrics.render().decode()
     labels = '{adjacency="replace_one",people=""}'
     assert f"parley_epsilon_limit{labels} 3.0" in text
-    for figure in ("epsilon_spent", "epsilon_left", "delta_left"):
+    for figure in ("epsilon_spent", "epsilon_nonadaptive", "epsilon_left", "delta_left"):
         assert f"parley_{figure}{labels} {budget[figure]}" in text
     assert 0 < budget["epsilon_left"] < 3
     (parts,) = (family.samples for family in families_of(text) if family.name == "parley_budget_part")

@@ -174,6 +174,9 @@ def test_the_commands_show_accounts_whose_parts_add_up(owner: Owner, store: Ledg
     text = run("budget")
     print(text)
     assert text.startswith("The account of all:\n")
+    spent, nonadaptive = store.account().epsilon_spent, store.account().epsilon_nonadaptive
+    assert f"have cost epsilon {spent:.3g} (nonadaptive {nonadaptive:.3g}), of 5, counted by a filter" in text
+    assert re.search(rf"^spent +{spent:g} .*\nnonadaptive +{nonadaptive:g} +1e-05$", text, re.MULTILINE)
     assert f"The limit holds for a person only if {WARD}." in text
     assert re.search(
         r"^A part of 0\.25 of the account is set aside for stays: one more run for it may cost epsilon 2\.\d+\.\n"
@@ -236,7 +239,10 @@ def test_the_page_of_one_study_is_a_sentence(
     with open_store(owner.settings) as store:
         owner.approved(store, "north", "biopsies", 1.0)
         page = visit(owner.settings, store, "owner-one")
-    assert page.text("#accounts").startswith("Of epsilon 5, ")
+        spent, nonadaptive = store.account().epsilon_spent, store.account().epsilon_nonadaptive
+    assert spent > nonadaptive
+    words = f"Of epsilon 5, {spent:.4g} is spent (nonadaptive {nonadaptive:.4g}) and 0 reserved; one more run"
+    assert page.text("#accounts").startswith(words)
     assert page.all("#accounts > *")[1:] == []
 
 

@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from parley.common.errors import LedgerError
+from parley.common.privacy.statement import SPENT_MEANS
 from parley.party.answers.party import open_store
 from parley.party.api.app import create_party_app
 from parley.party.cli.main import party_app
@@ -211,7 +212,12 @@ def test_the_commands_write_and_check_it(cluster: Cluster, key: str, monkeypatch
 
     file = cluster.root / "audit.jsonl"
     assert key in run("audit", "export", file, "--config", settings)
-    rows = [json.loads(line) for line in run("audit", "verify", file, "--key", key, "--format", "json").splitlines()]
+    lines = run("audit", "verify", file, "--key", key, "--format", "json").splitlines()
+    *rows, account = [json.loads(line) for line in lines]
+    with_ledger = json.loads(run("budget", "--config", settings, "--format", "json"))
+    assert account == {"people": "", "budget": with_ledger["accounts"][0]["budget"]}
+    assert account["budget"]["units"]["spent"][0] == 2e6
+    assert SPENT_MEANS in run("audit", "verify", file, "--key", key)
     assert [(row["run"], row["refusals"]) for row in rows] == [
         ("first", {}),
         ("second", {}),

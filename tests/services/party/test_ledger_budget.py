@@ -169,7 +169,7 @@ def test_what_is_reserved_for_a_learners_run_is_not_to_be_spent(cluster: Cluster
     spec = RunSpec(study=cluster.study, algorithm="dp_gd", parameters={}, parties=(member,), minimum_contributors=1)
     with opened(config) as ledger:
         account = ledger.account()
-        all_of_it = Cost(account.epsilon_limit, account.delta_limit, account.gdp_limit(slack=False))
+        all_of_it = Cost(account.epsilon_limit, account.delta_limit, account.square_limit(slack=False))
         ledger.consents.approve(
             "learner", RunProposal(run="first", spec=spec, user="ann", purpose=""), Price.at_once(all_of_it)
         )
@@ -265,7 +265,7 @@ def test_a_share_that_is_set_aside_is_for_its_study(cluster: Cluster) -> None:
     for _ in range(2):
         with pytest.raises(BudgetExhaustedError):
             of_study.pay(
-                Fit("dp_gd", {}, Price.at_once(Cost(10**6, 10**12, of_study.account.gdp_limit(slack=False) + 1)))
+                Fit("dp_gd", {}, Price.at_once(Cost(10**6, 10**12, of_study.account.square_limit(slack=False) + 1)))
             )
         of_study, of_none = of_none, of_study
     before = of_none.account
