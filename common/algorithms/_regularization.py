@@ -2,8 +2,9 @@
 
 *The rule.* Noise of deviation s on each coordinate of the mean gradient moves the minimiser of a regularised risk by s
 / lambda along directions without curvature, and by less along others. Noise that is added to a minimiser is s / lambda
-outright, because the minimiser's sensitivity is proportional to 1 / lambda. So lambda is to a minimiser what 1 /
-distance is to a descent (`parley.common.algorithms._noisy_gradients`), and
+outright, because the minimiser's sensitivity is proportional to 1 / lambda, or grows a little less as lambda falls,
+which `choose_for_output` takes into account. So lambda is to a minimiser what 1 / distance is to a descent
+(`parley.common.algorithms._noisy_gradients`), and
 
     lambda = s / drift
 
@@ -23,7 +24,7 @@ trusted curator holds all shards, and `Exact`, which adds no noise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -32,6 +33,7 @@ from parley.common.algorithms._parameters import rounded
 from parley.common.arrays import IntArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import NORMS, Norm
+from parley.common.errors import InvalidInputError
 from parley.common.learning.erm import check_smooth
 from parley.common.learning.model import Model
 from parley.common.privacy.events import Event, NonPrivateEvent
@@ -45,6 +47,7 @@ BETTER_BRANCH = Choice("better_branch", "of the paper's two branches, both priva
 """The choice of a branch of computeSlack (`parley.common.privacy.calibration.slack`) if the caller gives none."""
 _LEAST = 1e-6
 _MOST_FOR_BALL = 0.01
+_MOST_STEPS, _NEAR = 20, 1e-3
 
 
 def choose_regularization(given: Mapping[str, float], noise: float, drift: float) -> dict[str, Choice]:
@@ -55,6 +58,24 @@ def choose_regularization(given: Mapping[str, float], noise: float, drift: float
     return {
         "regularization": Choice(chosen, f"noise moves scores by about {noise / chosen:.2g}, and by more with less")
     }
+
+
+def choose_for_output(noise: Callable[[float], float], drift: float) -> Choice:
+    """Choose lambda for noise on a minimiser, which moves weights by ``noise`` of lambda.
+
+    As lambda falls, lambda times the noise grows (`parley.common.learning.losses.gradients_apart`), and with less than
+    its root: so the rule for one lambda's noise gives the next lambda, nearer by half at least. If no solver surely
+    finds a minimiser for some lambda, the choice is the one before.
+    """
+    strength = 1.0
+    for _ in range(_MOST_STEPS):
+        try:
+            reached, strength = strength, max(_LEAST, strength * noise(strength) / drift)
+        except InvalidInputError:
+            break
+        if abs(reached / strength - 1) < _NEAR:
+            break
+    return choose_regularization({}, strength * drift, drift)["regularization"]
 
 
 def choose_for_ball(given: Mapping[str, float], noise: float, drift: float) -> dict[str, Choice]:

@@ -7,10 +7,12 @@ average). In all other cases, and with ``noise="sites"``, the sum is one of each
 
 `LocalAverage` is the algorithm LA of Rajkumar & Agarwal 2012's comparison: the average of local minimisers with noise
 for the smallest shard, after Pathak, Rane & Raj, "Multiparty Differential Privacy via Aggregation of Locally Trained
-Classifiers", NIPS 2010. The noise on the average is scaled to the smallest shard: beta = K n_min lambda epsilon / (2
-L). It is drawn in K shares under a secure sum (a Gaussian scale mixture; see `parley.common.privacy.noise`), or in full
-by each party if the learner sees each answer. For softmax L is sqrt 2, and the noise has the dimension of all classes'
-weights. So it is the `average` of output perturbation's minimisers, with noise of density exp(-beta |b|).
+Classifiers", NIPS 2010. The noise on the average is scaled to the smallest shard: beta = K n_min lambda epsilon / (2 L)
+as published (``calibration="paper"``), or by how far one record moves a minimiser
+(`parley.common.privacy.mechanisms.output`). It is drawn in K shares under a secure sum (a Gaussian scale mixture; see
+`parley.common.privacy.noise`), or in full by each party if the learner sees each answer. For softmax L is sqrt 2, and
+the noise has the dimension of all classes' weights. So it is the `average` of output perturbation's minimisers, with
+noise of density exp(-beta |b|).
 """
 
 from __future__ import annotations
@@ -141,7 +143,9 @@ class LocalAverage(AverageMethod):
     regularization: Regularization = 0.01
     mechanism: Annotated[Literal["output"], Field(description="noise on the answers")] = "output"
     law: Annotated[Literal["l2_laplace"], Field(description="noise of density exp(-beta |b|)")] = "l2_laplace"
-    calibration: Annotated[Literal["tight"], Field(description="the least noise that is proven")] = "tight"
+    calibration: Annotated[
+        Literal["tight", "paper"], Field(description="the least noise that is proven, or as published")
+    ] = "tight"
     noise: Annotated[Literal["once"], Field(description="in shares, under a secure sum")] = "once"
     sites: Annotated[tuple[Site, ...], Field(max_length=0, description="none does otherwise")] = ()
     left_open: ClassVar[frozenset[str]] = frozenset()

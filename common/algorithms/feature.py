@@ -43,17 +43,15 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import numpy as np
 from pydantic import Field
 from scipy.linalg import qr
 
 from parley.common.algorithms._parameters import Regularization, Rounds, Step, algorithm, check_take_part, rounded
-from parley.common.algorithms._regularization import choose_regularization
 from parley.common.algorithms.dp_gd import DpGd, Momentum
 from parley.common.algorithms.release import (
-    DRIFTS,
     MechanismChoice,
     Prepared,
     Releases,
@@ -61,6 +59,7 @@ from parley.common.algorithms.release import (
     parties_where,
     set_site,
     solvable_choice,
+    strength_by_drift,
 )
 from parley.common.arrays import BoolArray, FloatArray, IntArray
 from parley.common.data.shard import Shard
@@ -285,10 +284,10 @@ class Full(Public):
         """Choose the second level's lambda by the rule of releases."""
         if "second_regularization" in given or self.aggregator not in facts.parties:
             return {}
-        drift = _DRIFT * DRIFTS[self.terms.second_mechanism]
-        chosen = choose_regularization({}, self.site(facts, 1.0).deviation, drift)["regularization"]
-        site_terms = self.site_terms(facts, float(chosen.value))
-        return {"second_regularization": solvable_choice(chosen, [(self.terms.second_mechanism, site_terms)])}
+        mechanism = self.terms.second_mechanism
+        chosen = strength_by_drift(mechanism, lambda strength: self.site(facts, strength).deviation, _DRIFT)
+        site_terms = self.site_terms(facts, cast("float", chosen.value))
+        return {"second_regularization": solvable_choice(chosen, [(mechanism, site_terms)])}
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """Ask one question, in which the aggregator alone has a part."""

@@ -14,7 +14,7 @@ from parley.common.data.shard import Shard
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import bounded_slope, check_single_score
 from parley.common.privacy.calibration import Calibration, check_epsilon_delta
-from parley.common.privacy.events import Event
+from parley.common.privacy.events import ApproximateEvent, Event
 from parley.common.privacy.guarantee import Guarantee
 from parley.common.privacy.mechanisms.objective import ASSUMED, ObjectivePerturbation, branch_cautions, objective
 from parley.common.privacy.mechanisms.site import SiteTerms
@@ -100,8 +100,14 @@ class Gop(Curated):
         return applied_after(lambda prepared: prepared.pooled(), ObjectivePerturbation.proof([self.mechanism(facts)]))
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """Return the theorem's claim: the model is all that is seen, so it is the transcript's."""
-        return replace(self.mechanism(facts).event, assumptions=_ASSUMPTIONS)
+        """Return the mechanism's event, of a curator: the model is all that is seen, so it is the transcript's.
+
+        If no solver surely finds the minimiser, nothing can be asked, and forecasts say what would be claimed.
+        """
+        try:
+            return replace(self.mechanism(facts).event, assumptions=_ASSUMPTIONS)
+        except InvalidInputError:
+            return ApproximateEvent(*facts.strictest, _ASSUMPTIONS)
 
     def claims(self, facts: OwnFacts) -> tuple[Guarantee, ...]:
         """Return the guarantee of objective perturbation on the pooled data."""

@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from parley.common.algorithms._parameters import Regularization, algorithm, check_take_part
-from parley.common.algorithms._regularization import choose_regularization
+from parley.common.algorithms._regularization import choose_for_output, choose_regularization
 from parley.common.arrays import BoolArray, FloatArray, IntArray
 from parley.common.data.shard import Shard
 from parley.common.errors import InvalidInputError
@@ -188,12 +188,15 @@ class Releases(Algorithm):
 
     def strength_for(self, facts: FederationFacts) -> Choice:
         """Choose lambda for the noise, or the least with which all sites' mechanisms can be set, if that is more."""
-        noise, drift = self.at(1.0).noise_of_model(facts), DRIFTS[self.mechanism]
-        choice = choose_regularization({}, noise, drift)["regularization"]
+        choice = self.strength_for_noise(facts)
         one = replace(self, regularization=cast("float", choice.value))
         overridden = {site.party for site in self.sites if site.regularization is not None}
         others = (index for index, party in enumerate(facts.parties) if party not in overridden)
         return solvable_choice(choice, (one.terms(facts, index) for index in others))
+
+    def strength_for_noise(self, facts: FederationFacts) -> Choice:
+        """Choose lambda for the noise alone."""
+        return strength_by_drift(self.mechanism, lambda strength: self.at(strength).noise_of_model(facts))
 
     def cautions(self, facts: FederationFacts) -> tuple[str, ...]:
         """Warn if lambda, of all sites or of one, is far less than would be chosen (`too_little`), or near a cliff."""
@@ -311,6 +314,14 @@ class Releases(Algorithm):
             site.check_noise()
 
 
+def strength_by_drift(mechanism: Mechanism, noise: Callable[[float], float], part: float = 1.0) -> Choice:
+    """Choose lambda for a mechanism whose noise moves weights by ``noise`` of lambda: by a part of its drift."""
+    drift = part * DRIFTS[mechanism]
+    if mechanism == "output":
+        return choose_for_output(noise, drift)
+    return choose_regularization({}, noise(1.0), drift)["regularization"]
+
+
 def suited_mechanism(kind: type[Releases], facts: FederationFacts, given: Mapping[str, Any]) -> Choice:
     """Choose the mechanism that suits the loss and, for several classes, the noise."""
     if facts.loss.outputs == 1:
@@ -324,7 +335,7 @@ def suited_mechanism(kind: type[Releases], facts: FederationFacts, given: Mappin
     one = kind(**dict(given) | {"mechanism": "output"})
     if "law" not in given:
         one = replace(one, law=cast("Law", one.law_for(facts).value))
-    if one.at(1.0).noise_of_model(facts) >= _CENTROIDS_FROM[best] * DRIFTS["output"]:
+    if cast("float", one.strength_for_noise(facts).value) >= _CENTROIDS_FROM[best]:
         return Choice("centroids", "so much noise leaves more of the sums of classes than of a minimiser")
     if few:
         return Choice(best, "of few classes, pure noise inside a minimisation each costs least")

@@ -315,6 +315,35 @@ def slope_within(loss: Loss, reach: float) -> float:
             return loss.lipschitz
 
 
+def gradients_apart(loss: Loss, radius: float) -> float:
+    """Return how far apart the gradients of two examples can be, in the 2-norm, at the same w of norm up to ``radius``.
+
+    Rows lie in the unit ball; labels and class weights are any. `parley.common.privacy.mechanisms.output` has the
+    proof: of the logistic loss it is max over c of 2 sigma(radius c) sqrt(1 - c^2), which pairs of rows attain; of a
+    softmax of more than two classes a bound; of all other losses 2 L. Raises InvalidInputError if there is no L.
+
+    >>> [round(gradients_apart(Logistic(), radius), 3) for radius in (0, 1, 4)], gradients_apart(Huber(), 1.0)
+    ([1.0, 1.099, 1.533], 2.0)
+    >>> [round(gradients_apart(Softmax(3), radius), 3) for radius in (0, 1, 4)]
+    [1.633, 2.329, 2.814]
+    """
+    match loss:
+        case Logistic(lipschitz):
+            low, high = 0.0, 1.0  # c is where the derivative of the logarithm is 0, and that falls
+            while low < (c := (low + high) / 2) < high:
+                low, high = (c, high) if radius * (1 - c * c) * expit(-radius * c) > c else (low, c)
+            return 2 * lipschitz * float(expit(radius * high)) * math.sqrt(1 - low * low)
+        case Softmax(outputs=2):
+            return math.sqrt(2) * gradients_apart(Logistic(), math.sqrt(2) * radius)
+        case Softmax(outputs=k):
+            others = math.log(k - 1)
+            wrong = float(expit(math.sqrt(2) * radius + others))
+            other = float(expit(math.sqrt(k / (k - 1)) * radius - others))
+            return 2 * math.sqrt(wrong * (wrong + other))
+        case _:
+            return 2 * bounded_slope(loss)
+
+
 def bounded_slope(loss: Loss) -> float:
     """Return L; raises InvalidInputError if there is none, for then one record moves a minimiser without bound."""
     if math.isinf(loss.lipschitz):

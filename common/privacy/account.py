@@ -85,6 +85,18 @@ class Cost:
         if min(self.units) < 0:
             raise InvalidInputError("a cost must not be negative")
 
+    @classmethod
+    def of_units(cls, units: Sequence[int]) -> Cost:
+        """Return the cost with these `units`, or with the first four, as earlier versions wrote it.
+
+        Raises TypeError for another number of units, InvalidInputError for a negative one.
+        """
+        if len(units) not in {4, 6}:
+            raise TypeError(f"a cost has 6 units, or 4 of an earlier version, not {len(units)}")
+        if min(units) < 0:
+            raise InvalidInputError("a cost must not be negative")
+        return cls(*units)
+
     @property
     def units(self) -> tuple[int, int, int, int, int, int]:
         """The numbers as (epsilon, delta, gdp, slack, variance, excess)."""
@@ -108,7 +120,8 @@ class Cost:
         """Return the part of ``total.square`` that this part of the total takes, so that all parts add up to it."""
         if total.square == total.gdp:
             return float(self.gdp)
-        return self.variance + 2 * self.excess / math.sqrt(total.excess)
+        root = math.sqrt(total.excess)
+        return total.square * (self.variance + 2 * self.excess / root) / (total.variance + 2 * root)
 
     def split(self, other: Cost) -> tuple[Cost, Cost]:
         """Split this cost into the part that ``other`` covers, in each unit, and the remainder."""

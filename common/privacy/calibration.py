@@ -89,9 +89,14 @@ def delta_of_sigma(d: int, epsilon: float, sigma: float, lipschitz: float = 1.0)
 
 
 def tilt_sigma(d: int, epsilon_tilde: float, delta: float, lipschitz: float, calibration: SlackCalibration) -> float:
-    """Return the deviation of a tilt: sigma* of Procedure 3, or the tight 2 L / mu(epsilon~, delta), free of d."""
+    """Return the deviation of a tilt: sigma* of Procedure 3, or the tight 2 L / mu(epsilon~, delta), free of d.
+
+    The proof of the tight one (`parley.common.privacy.tilt`) asks for mu^2 <= 4 epsilon~. A larger delta than usual is
+    not used up for it.
+    """
     if calibration == "tight":
-        return gaussian_sigma(epsilon_tilde, delta, 2 * lipschitz)
+        proven = 2 * lipschitz / (2 * math.sqrt(epsilon_tilde))
+        return max(gaussian_sigma(epsilon_tilde, delta, 2 * lipschitz), proven)
     return sigma_star(d, epsilon_tilde, delta, lipschitz)
 
 
@@ -207,6 +212,35 @@ def pure_mu(epsilon: float) -> float:
     """
     check_not_negative(epsilon=epsilon)
     return -2.0 * float(ndtri_exp(-epsilon - math.log1p(math.exp(-epsilon)))) * (1 + ROUNDING)
+
+
+def tilted_mu(mu: float, determinant: float) -> float:
+    """Return the mu of the Gaussian release that covers a minimiser with a Gaussian tilt, rounded up; its slack is 0.
+
+    One record moves the gradient by ``mu`` deviations of the tilt at most, and the logarithm of a determinant by
+    ``determinant``, D. So delta at every epsilon >= D + mu^2 / 4 is at most that of a Gaussian release at epsilon - D,
+    whichever of the two neighbours comes first (`parley.common.privacy.tilt`). Let G be the curve of that release: the
+    least error of the second kind of a test at level alpha, Phi(z(alpha) - mu), z being the normal law's upper
+    quantile; a = Phi(-3 mu / 4), where its slope is -s, s = e^(mu^2 / 4); and b = (Phi(-mu / 4) + s a) / (1 + s e^D).
+    The minimiser's curve lies, for alpha up to b, above
+
+        G(e^D alpha) up to e^D alpha = a, and from there on above its tangent, Phi(-mu / 4) + s (a - e^D alpha),
+
+    which meets the diagonal at b, and beyond b above the reflection in the diagonal. A Gaussian's curve of parameter m
+    is its own reflection, and lies below G(e^D alpha) where m >= mu + z(alpha) - z(e^D alpha). This grows with alpha,
+    because the derivative of -z by log alpha is Mills' ratio, which falls in z: so it suffices that it holds where
+    e^D alpha = a, at the tangent's one end. It is convex, so it lies below the tangent if it does so at both ends: at
+    the other, (b, b), if m >= 2 z(b).
+
+    >>> round(tilted_mu(0.1, 0.0), 3), round(tilted_mu(0.1, 0.01), 3)
+    (0.1, 0.112)
+    """
+    check_not_negative(mu=mu, determinant=determinant)
+    slope, at_end = mu**2 / 4, float(log_ndtr(-3 * mu / 4))
+    on_curve = mu / 4 - float(ndtri_exp(at_end - determinant))
+    height = float(np.logaddexp(log_ndtr(-mu / 4), slope + at_end))
+    on_diagonal = -2 * float(ndtri_exp(height - float(np.logaddexp(0.0, determinant + slope))))
+    return max(on_curve, on_diagonal) * (1 + ROUNDING)
 
 
 def mu_of_draws(spread: float, draws: int) -> float:

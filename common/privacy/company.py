@@ -128,6 +128,8 @@ def of_l2_laplace(bound: float, dimension: int) -> Cover:
 
     In one dimension it is Laplace's.
     """
+    if not bound > 0:
+        return Cover(0.0, 0.0)
     return of_profile(lambda losses: l2_laplace_delta(losses, bound, dimension), bound, of_pure(bound))
 
 

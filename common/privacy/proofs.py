@@ -56,12 +56,17 @@ class NoiseInside:
     noise that differs by at most ``reach``. The density of answers has another factor beside the noise's, the
     determinant of ``noise_of``; ``spent`` (epsilon, delta) is the cost of that and of all else, for each draw. Draws
     add up.
+
+    Unless there is ``besides``: then each draw determines its own part of an answer, is Gaussian, and is covered with
+    its determinant, which is all that ``spent`` is, by a Gaussian release
+    (`parley.common.privacy.calibration.tilted_mu`); these compose, and ``besides`` is the cost of all else together.
     """
 
     noise_of: Callable[[Any, FloatArray], FloatArray]
     law: GaussianEvent | L2LaplaceEvent
     reach: float
     spent: tuple[float, float]
+    besides: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,7 @@ class BudgetReport(Strict):
     @property
     def account(self) -> Account:
         """The account that this report describes."""
-        spent, reserved = Cost(*self.units.spent), Cost(*self.units.reserved)
+        spent, reserved = Cost.of_units(self.units.spent), Cost.of_units(self.units.reserved)
         limits = self.units.epsilon_limit, self.units.delta_limit
         return Account(*limits, spent, reserved, self.adjacency, self.composition, self.units.share)
 

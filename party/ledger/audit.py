@@ -221,7 +221,7 @@ def _check_charge(entry: Entry, books: Books, prices: dict[RunKey, Price], value
             prices[learner, run] = read_price(values.get("price", b"{}"))
             if hashlib.sha256(values.get("spec", b"")).hexdigest() != entry.attached.get("spec"):
                 raise LedgerError(f"entry {entry.number} comes without its specification")
-            if entry.record.rows and entry.record.rows != _rows_of(values["spec"]):
+            if entry.record.rows in {"training", "held_out"} and entry.record.rows != _rows_of(values["spec"]):
                 raise LedgerError(f"entry {entry.number} is charged to other rows than its run is about")
         case Answered(learner, run, round):
             book = books.runs.get((learner, run))
@@ -239,7 +239,7 @@ def _check_charge(entry: Entry, books: Books, prices: dict[RunKey, Price], value
 
 
 def _rows_of(spec: bytes) -> str | None:
-    """Return the rows that alone a run is about; None for all, and if the specification cannot be read."""
+    """Return the rows to which a run is charged; None for any, and if its specification cannot be read."""
     with suppress(ValueError, ParleyError):
         return RunSpec.model_validate_json(spec).charged_rows
     return None

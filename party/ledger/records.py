@@ -45,7 +45,7 @@ class Begun:
     @property
     def costs(self) -> dict[str, Cost]:
         """What the replaced ledgers may have cost, by people."""
-        return {"": self.spent, **{people: Cost(*units) for people, units in self.groups.items()}}
+        return {"": self.spent, **{people: Cost.of_units(units) for people, units in self.groups.items()}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +329,7 @@ def from_json(number: int, values: Mapping[str, Any]) -> Entry:
     kind = record_fields.pop("kind")
     try:
         spelt: dict[str, Any] = {
-            name: Cost(*value) if name in _COSTS else value for name, value in record_fields.items()
+            name: Cost.of_units(value) if name in _COSTS else value for name, value in record_fields.items()
         }
         return Entry(number, at, _KINDS[kind](**spelt), attached)
     except (TypeError, KeyError):

@@ -224,7 +224,10 @@ def of_receipt(receipt: Receipt) -> Evidence:
     """Return the evidence in a receipt. Raises LedgerError where its totals are not a party's."""
     try:
         accounts = {ALL: receipt.totals, **receipt.totals.get("people", {})}
-        costs = {people: Cost(*totals["spent"]) + Cost(*totals["reserved"]) for people, totals in accounts.items()}
+        costs = {
+            people: Cost.of_units(totals["spent"]) + Cost.of_units(totals["reserved"])
+            for people, totals in accounts.items()
+        }
         adjacency: Adjacency = "whole_party" if receipt.totals["adjacency"] == "whole_party" else "replace_one"
         at = int(receipt.totals["at"])
     except (TypeError, ValueError, KeyError, ParleyError):

@@ -65,7 +65,7 @@ _ALGORITHMS: dict[str, tuple[str, dict[str, Any]]] = {
     "dp_gd": ("dp_gd", {}),
     "gop": ("gop", _PAPER | {"calibration": "paper"}),
     "psgd": ("psgd", _PAPER | {"calibration": "paper"}),
-    "local_average": ("local_average", _PAPER),
+    "local_average": ("local_average", _PAPER | {"calibration": "paper"}),
 }
 
 

@@ -36,6 +36,7 @@ from parley.common.encoding.fixed_point import UNIT, to_reals
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Huber, Softmax
 from parley.common.privacy.accountant import epsilon_after
+from parley.common.privacy.calibration import tilted_mu
 from parley.common.privacy.composition import releases
 from parley.common.privacy.events import (
     ApproximateEvent,
@@ -659,8 +660,14 @@ class Trial:
     def check_inside_cost(self, event: Event, proof: NoiseInside, draws: int) -> None:
         """Check that the event costs no less than all draws, their determinants and the other costs together."""
         delta = event.delta if isinstance(event, ApproximateEvent) else float(self.owns[self.group[0]].own_delta)
-        epsilon, delta_left = epsilon_after([event], delta), delta / draws - proof.spent[1]
-        allowed = draws * (epsilon_after([proof.law], max(delta_left, 0.0)) + proof.spent[0])
+        epsilon = epsilon_after([event], delta)
+        if proof.besides is None:
+            delta_left = delta / draws - proof.spent[1]
+            allowed = draws * (epsilon_after([proof.law], max(delta_left, 0.0)) + proof.spent[0])
+        else:
+            delta_left = delta - proof.besides[1] - draws * proof.spent[1]
+            covers = [GaussianEvent(tilted_mu(cast("GaussianEvent", proof.law).mu, proof.spent[0]))] * draws
+            allowed = epsilon_after(covers, max(delta_left, 0.0)) + proof.besides[0]
         if delta_left < 0 or allowed > epsilon * (1 + ROUNDING):
             raise UnprovenError(
                 f"{self.where}: {event} costs less than its noise, epsilon {allowed:g} at the same delta"

@@ -23,6 +23,7 @@ TOGETHER = {
     for chosen in (
         {"mechanism": "centroids", "law": "l2_laplace"},
         {"mechanism": "one_against_rest", "law": "l2_laplace"},
+        {"mechanism": "one_against_rest", "calibration": "paper"},
         {"mechanism": "generalized", "law": "l2_laplace", "calibration": "paper"},
         {"mechanism": "generalized", "law": "l2_laplace", "calibration": "thesis"},
         {"mechanism": "objective", "law": "l2_laplace", "calibration": "jain_thakurta"},

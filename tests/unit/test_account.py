@@ -191,8 +191,8 @@ def test_a_refusal_of_slack_says_what_slack_has() -> None:
 
 def test_slack_after_a_gaussian_run_is_refused_in_words_that_help() -> None:
     late = exhausted(replace(FILTER, spent=of(5)), of(5, 7))
-    assert "an account that began with Gaussian runs does not accept: take Gaussian noise" in late.detail
-    assert "mechanism = output" in late.detail
+    assert "an account that began with other runs does not accept" in late.detail
+    assert "composition = basic" in late.detail
     ahead = exhausted(replace(FILTER, reserved=of(0, 7)), of(5))
     assert "runs with slack are reserved, and none is charged yet" in ahead.detail
     for account, cost in ((replace(BASIC, spent=of(5)), of(5, 7)), (replace(FILTER, spent=of(0, 7)), of(5))):

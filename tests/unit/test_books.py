@@ -347,10 +347,13 @@ def test_a_record_is_read_as_it_was_written(record: LedgerRecord) -> None:
             from_json(7, values | {name: value})
 
 
-def test_costs_are_spelt_as_four_units() -> None:
-    assert to_json(RECORDS[3], 1)["cost"] == [5, 6, 7, 8]
+def test_costs_are_spelt_as_six_units_and_read_as_four_of_earlier_versions() -> None:
+    assert to_json(RECORDS[3], 1)["cost"] == [5, 6, 7, 8, 7, 0]
+    assert from_json(1, to_json(RECORDS[3], 1) | {"cost": [5, 6, 7, 8]}).record == RECORDS[3]
     with pytest.raises(InvalidInputError):
         from_json(1, to_json(RECORDS[3], 1) | {"cost": [-1, 0, 0, 0]})
+    with pytest.raises(InvalidInputError):
+        from_json(1, to_json(RECORDS[3], 1) | {"cost": [1, 0, 0, 0, -1, 0]})
     with pytest.raises(VersionError):
         from_json(1, to_json(RECORDS[3], 1) | {"cost": [1, 0, 0, 0, 0]})
 

@@ -24,6 +24,7 @@ from parley.common.privacy.calibration import (
     gaussian_sigmas,
     sigma_star,
     slack,
+    tilted_mu,
 )
 
 BUDGETS = [(float(e), float(d)) for e, d in itertools.product(np.geomspace(1e-3, 50, 12), [1e-12, 1e-5, 0.05, 0.4])]
@@ -229,3 +230,17 @@ def test_noise_that_cannot_be_drawn_is_refused(sensitivity: float) -> None:
         gaussian_sigma(1.0, 1e-5, sensitivity)
     allowed = 1e100 * gaussian_mu(1.0, 1e-5)
     assert gaussian_sigma(1.0, 1e-5, allowed) == 1e100
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.1, 0.5, 2.0, 8.0])
+@pytest.mark.parametrize("determinant", [0.0, 1e-4, 0.01, 0.1, 1.0, 4.0])
+def test_a_tilt_with_its_determinant_is_covered_by_the_least_gaussian_release(mu: float, determinant: float) -> None:
+    """By delta at each epsilon from the determinant on; below, by the two lines that meet on the diagonal."""
+    cover = tilted_mu(mu, determinant)
+    meets = 2 * stats.norm.cdf(-mu / 2) / (1 + math.exp(determinant))
+    far = [determinant + step for step in (0.0, *np.geomspace(1e-3, 20, 60))]
+    due = {epsilon: gaussian_delta(epsilon - determinant, mu) for epsilon in far}
+    due |= {part * determinant: 1 - (1 + math.exp(part * determinant)) * meets for part in (0.0, 0.3, 0.7)}
+    assert all(gaussian_delta(epsilon, cover) >= delta * (1 - 1e-9) for epsilon, delta in due.items())
+    assert any(gaussian_delta(epsilon, cover * (1 - 1e-6)) < delta for epsilon, delta in due.items())
+    assert mu <= cover <= (mu + math.sqrt(math.pi / 2) * determinant) * (1 + 1e-8)

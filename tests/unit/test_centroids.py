@@ -18,7 +18,7 @@ from parley.common.encoding.fixed_point import to_reals
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Logistic, Softmax
 from parley.common.privacy.accountant import epsilon_after
-from parley.common.privacy.events import FLOATS, ApproximateEvent, GaussianEvent, L2LaplaceEvent
+from parley.common.privacy.events import FLOATS, GaussianEvent, L2LaplaceEvent, ParallelEvent, SequentialEvent
 from parley.common.privacy.mechanisms.class_means import Centroids, centroids, class_sums
 from parley.common.privacy.mechanisms.output import output
 from parley.common.privacy.mechanisms.site import SiteTerms
@@ -86,13 +86,19 @@ def test_gaussian_noise_is_that_of_a_move_of_2() -> None:
     assert site_of(**GAUSSIAN, calibration="jain_thakurta").scale > site.scale
 
 
+MOVES = ((2.0,), (1.0, 1.0))
+
+
 def test_a_pure_release_costs_its_epsilon_and_says_what_is_drawn_in_floating_point() -> None:
-    assert site_of().event == ApproximateEvent(1.0, assumptions=(FLOATS,))
+    one_class, of_two = L2LaplaceEvent(1.0, D), L2LaplaceEvent(0.5, D)
+    assert site_of().event == ParallelEvent((one_class, SequentialEvent((of_two, of_two))))
+    assert epsilon_after([site_of().event], 0.0) == 1.0
+    assert one_class.assumptions == (FLOATS,)
     published = site_of(calibration="jain_thakurta")
-    assert (published.event, published.scale) == (ApproximateEvent(0.5, assumptions=(FLOATS,)), 0.25)
+    assert (epsilon_after([published.event], 0.0), published.scale) == (0.5, 0.25)
     proof = Centroids.proof([published])
     assert isinstance(proof, PostProcessing)
-    assert proof.of == Additive(L2LaplaceEvent(0.5, D))
+    assert proof.of == Additive(L2LaplaceEvent(0.5, D), MOVES)
 
 
 @pytest.mark.parametrize(("terms", "law"), [({}, L2LaplaceEvent(1.0, D)), (GAUSSIAN, None)], ids=["pure", "gaussian"])
@@ -104,7 +110,7 @@ def test_its_proof_is_that_of_the_noisy_sums_and_the_weights_are_a_function_of_t
     sums = Centroids.prepare(sites, Shard.stack([rows(), rows(1)]))
     proof = Centroids.proof(sites)
     assert isinstance(proof, PostProcessing)
-    assert (proof.of, proof.places_only) == (Additive(law), False)
+    assert (proof.of, proof.places_only) == (Additive(law, MOVES if law else ()), False)
     noisy = proof.release(sums, SeededNoise(1))
     assert np.array_equal(noisy, Centroids.noisy_sums(sites, sums, SeededNoise(1)))
     assert np.array_equal(proof.function(noisy), Centroids.answer(sites, sums, SeededNoise(1)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -242,8 +243,9 @@ class TestRegularization:
         chosen = []
         for n, epsilon in ((30, 0.1), (30, 1.0), (3000, 1.0), (3000, 10.0)):
             facts = facts_of(n, epsilon, secure_sum=secure_sum)
-            given = {"n_rounds": 10, "step": 1.0} if name == "wu_subgradient" else {}
+            given: dict[str, Any] = {"n_rounds": 10, "step": 1.0} if name == "wu_subgradient" else {}
             given = {"n_rounds": 10} if name == "wu_strongly_convex" else given
+            given = {"calibration": "paper"} if name == "local_average" else given
             algorithm, choices = settle(name, given, facts)
             assert choices.get("calibration", BETTER_BRANCH) == BETTER_BRANCH
             assert algorithm == build_algorithm(name, given | {each: choice.value for each, choice in choices.items()})

@@ -110,11 +110,13 @@ def test_jain_and_thakurtas_output_noise_is_valid_and_more_than_is_needed() -> N
     for epsilon, delta in BUDGETS:
         given = terms(epsilon=epsilon, delta=delta, calibration="jain_thakurta", regularization=10.0)
         site, tight = output(given), output(replace(given, calibration="tight"))
-        assert site.reach == tight.reach == pytest.approx(2 / given.strength, rel=1e-2)
+        assert site.reach == pytest.approx(2 / given.strength, rel=1e-2)
         assert gaussian_delta(epsilon, site.reach / site.scale) <= delta
         assert site.event == GaussianEvent(site.reach / site.scale)
-        least, most = min(least, site.scale / tight.scale), max(most, site.scale / tight.scale)
-    usual = output(terms(calibration="paper")).scale / output(terms()).scale
+        times = site.scale / site.reach * tight.reach / tight.scale
+        least, most = min(least, times), max(most, times)
+    one, other = output(terms(calibration="paper")), output(terms())
+    usual = one.scale / one.reach * other.reach / other.scale
     print(f"Jain & Thakurta's output noise: {least:.2f} to {most:.1f} times the least, {usual:.2f} at (1, 1e-5)")
     assert least > 2**0.5
     assert usual == pytest.approx(1.9, abs=0.01)
@@ -195,9 +197,9 @@ def test_none_of_many_neighbours_moves_a_minimiser_past_what_is_said() -> None:
     hold_neighbours(600)
 
 
-@pytest.mark.parametrize(("loss", "least"), [(Huber(0.5), 0.99), (Hinge(), 0.99), (Logistic(), 0.49)], ids=str)
+@pytest.mark.parametrize(("loss", "least"), [(Huber(0.5), 0.99), (Hinge(), 0.99), (Logistic(), 0.99)], ids=str)
 def test_a_canary_on_a_line_moves_the_minimiser_as_far_as_is_said(loss: Loss, least: float) -> None:
-    """Two slopes of logistic loss at one w add up to 1 and never to 2: on a line it moves half of that."""
+    """Two slopes of logistic loss at one w add up to 1 on a line, and no more anywhere if lambda is large."""
     pair = tuple(Shard(np.full((1, 1, 1), 1.0), np.full((1, 1), y)) for y in (-1.0, 1.0))
     found = {strength: furthest(loss, strength, (pair[0], pair[1])) for strength in (3.0, 30.0, 300.0)}
     print(f"{loss}: {', '.join(f'{part:.4f} of the bound at lambda = {at:g}' for at, part in found.items())}")

@@ -1,4 +1,4 @@
-"""One class against the rest: K models of objective perturbation, which cost K times what one does."""
+"""One class against the rest: K models of objective perturbation, whose Gaussian tilts compose."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from parley.common.encoding.classes import encode_classes
 from parley.common.encoding.fixed_point import to_reals
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Hinge, Logistic, Softmax
-from parley.common.privacy.events import L2LaplaceEvent
-from parley.common.privacy.mechanisms.objective import objective
+from parley.common.privacy.calibration import gaussian_mu, gaussian_sigma, tilted_mu
+from parley.common.privacy.events import GaussianEvent, L2LaplaceEvent
+from parley.common.privacy.mechanisms.objective import _longest, objective
 from parley.common.privacy.mechanisms.one_against_rest import OneAgainstRest, one_against_rest
-from parley.common.privacy.mechanisms.site import SiteTerms
+from parley.common.privacy.mechanisms.site import SiteTerms, left_by_solver
 from parley.common.privacy.noise import SeededNoise
 from parley.common.protocol.facts import FederationFacts
 from parley.learner.estimators import PrivateClassifier
 
 K, D, N = 3, 4, 200
 TERMS = SiteTerms(Softmax(K), N, D, 0.05, 1.0, 0.0, "l2_laplace")
+GAUSSIAN: dict[str, Any] = {"law": "gaussian", "delta": 1e-6}
 EACH = replace(TERMS, loss=Logistic(), epsilon=TERMS.epsilon / K)
 
 
@@ -103,6 +105,59 @@ def test_its_proof_is_that_of_a_tilt_for_each_class_by_a_kth_of_the_budget() -> 
     determinant = math.log(1 + 0.25 / site.of_class.strength)
     assert proof.spent == pytest.approx((determinant + 0.01 / K, 0.0), rel=1e-12)
     assert proof.law.epsilon + proof.spent[0] == pytest.approx(1 / K)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-5), (8.0, 1e-3)])
+@pytest.mark.parametrize("k", [3, 10])
+def test_gaussian_tilts_are_covered_by_what_the_budget_allows(epsilon: float, delta: float, k: int) -> None:
+    """All of it is used, 5/6 at least for the noise; the ridge is raised no more than that needs."""
+    raised = 0
+    for regularization in (1e-4, 1e-2, 100.0):
+        given = GAUSSIAN | {"loss": Softmax(k), "epsilon": epsilon, "delta": delta, "regularization": regularization}
+        site = of_several(**given)
+        ridge, tilt = site.of_class.strength, site.of_class.tilt
+        allowed = gaussian_mu(0.99 * epsilon, 0.99 * delta)
+        whole = math.sqrt(k) * tilted_mu(2 / tilt, math.log(1 + 0.25 / ridge))
+        assert whole == pytest.approx(allowed, rel=1e-6)
+        assert whole <= allowed * (1 + 1e-9)
+        assert 2 / tilt * math.sqrt(k) >= 5 / 6 * allowed * (1 - 1e-9)
+        if ridge > site.terms.strength * (1 + 1e-9):
+            raised += 1
+            assert 2 / tilt * math.sqrt(k) == pytest.approx(5 / 6 * allowed)
+        else:
+            assert ridge == site.terms.strength
+        assert tilt < of_several(**given, calibration="paper").of_class.tilt
+    assert 0 < raised < 3
+
+
+def test_gaussian_blurs_hide_the_errors_of_all_solvers_together() -> None:
+    site = of_several(**GAUSSIAN)
+    one = objective(replace(TERMS, **GAUSSIAN, loss=Logistic()))
+    left = left_by_solver(
+        site.of_class.terms, site.of_class.strength, *_longest(site.of_class.terms, site.of_class.tilt)
+    )
+    apart = math.sqrt(K) * (2 * left / site.of_class.strength + math.sqrt(D) * 2.0**-32)
+    assert site.blur_deviation == pytest.approx(gaussian_sigma(0.01, 1e-8, apart))
+    assert site.blur_deviation > one.blur_deviation
+
+
+def test_the_proof_of_gaussian_tilts_composes_them() -> None:
+    site = of_several(**GAUSSIAN)
+    proof = OneAgainstRest.proof([site])
+    assert proof.law == GaussianEvent(2 / site.of_class.tilt)
+    assert proof.spent == (math.log1p(0.25 / site.of_class.strength), 0.0)
+    assert proof.besides == (0.01, 1e-8)
+    assert OneAgainstRest.proof([of_several(**GAUSSIAN, calibration="jain_thakurta")]).besides is None
+    assert OneAgainstRest.proof([of_several()]).besides is None
+
+
+def test_at_one_budget_five_classes_have_half_the_noise_of_a_fifth_each() -> None:
+    given = GAUSSIAN | {"n_examples": 5000, "regularization": 0.01}
+    each = objective(replace(TERMS, **given | {"loss": Logistic(), "epsilon": 0.2, "delta": 2e-7}))
+    together = of_several(**given, loss=Softmax(5))
+    print(f"tilts of {each.tilt:.3g} before, of {together.of_class.tilt:.3g} now")
+    assert together.of_class.tilt < 0.5 * each.tilt
+    assert together.of_class.strength == each.strength
 
 
 def test_of_two_classes_it_is_objective_perturbation() -> None:

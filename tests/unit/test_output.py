@@ -9,12 +9,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
+from parley.common.arrays import FloatArray
 from parley.common.data.shard import Shard
+from parley.common.encoding.classes import encode_classes
 from parley.common.encoding.fixed_point import FRACTION_BITS, MAX_NORM, UNIT, WEIGHT_BITS, to_reals
 from parley.common.errors import InvalidInputError
 from parley.common.learning.erm import MOST_STEPS, TOLERANCE, minimise
-from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
+from parley.common.learning.losses import (
+    Hinge,
+    Huber,
+    Logistic,
+    Loss,
+    Softmax,
+    Squared,
+    gradients_apart,
+    largest_minimiser,
+)
 from parley.common.privacy.calibration import gaussian_delta
 from parley.common.privacy.events import L2LaplaceEvent, NonPrivateEvent
 from parley.common.privacy.mechanisms.output import (
@@ -40,17 +52,21 @@ STEEP = Logistic(lipschitz=2.5, smoothness=0.25)
 
 @pytest.mark.parametrize("loss", [Logistic(), STEEP, Huber(0.1), Softmax(3)], ids=str)
 @pytest.mark.parametrize("left", [0.0, 0.07])
-def test_the_reach_is_that_of_two_slopes_two_solvers_and_two_roundings(
-    monkeypatch: pytest.MonkeyPatch, loss: Loss, left: float
+@pytest.mark.parametrize("calibration", ["tight", "paper"])
+def test_the_reach_is_that_of_two_gradients_two_solvers_and_two_roundings(
+    monkeypatch: pytest.MonkeyPatch, loss: Loss, left: float, calibration: str
 ) -> None:
-    """2 (L + what is left) / Lambda, and half a step of the grid, on which answers lie, in each weight of both."""
+    """Over Lambda, and half a step of the grid, on which answers lie, in each weight of both."""
     monkeypatch.setattr(SOLVER, lambda *_: left)
-    site = output.__wrapped__(terms(loss, n_examples=80, regularization=0.05))
+    site = output.__wrapped__(terms(loss, n_examples=80, regularization=0.05, calibration=calibration))
+    apart = 2 * loss.lipschitz
+    if calibration == "tight":
+        apart = gradients_apart(loss, largest_minimiser(loss, 0.05))
     assert site.output_sensitivity == site.reach
     answers = OutputPerturbation.prepare([site] * 9, Shard.stack([rows(80, seed=seed) for seed in range(9)]))
     step = float(np.gcd.reduce(answers, axis=None)) * GRID
     assert step in {GRID, 2.0**-WEIGHT_BITS}
-    rounding = site.reach - 2 * (loss.lipschitz + left) / 4.0
+    rounding = site.reach - (apart + 2 * left) / 4.0
     assert rounding == pytest.approx(2 * math.sqrt(answers.shape[-1]) * step / 2, rel=1e-4, abs=1e-15)
 
 
@@ -62,7 +78,7 @@ def test_the_noise_hides_the_reach(loss: Loss) -> None:
         output(replace(given, **changes))  # type: ignore[arg-type]
         for changes in ({}, {"law": "l2_laplace"}, {"calibration": "jain_thakurta"})
     )
-    assert tight.reach == pure.reach == published.reach
+    assert tight.reach == pure.reach < published.reach
     assert gaussian_delta(0.5, tight.reach / tight.scale) == pytest.approx(1e-6, rel=1e-5)
     assert pure.scale * pure.reach == pytest.approx(0.5)
     assert published.scale == pytest.approx(2 * published.reach * math.sqrt(math.log(1e6) + 0.5) / 0.5)
@@ -79,6 +95,78 @@ def test_jain_and_thakurtas_beta_is_half_of_what_epsilon_allows_and_is_charged_a
     assert pure.scale == pytest.approx(104.2, abs=0.05)
     assert published.event == L2LaplaceEvent(2.5, 10)
     assert pure.event == L2LaplaceEvent(5.0, 10)
+
+
+# ── gradients at one minimiser ───────────────────────────────────────────────
+
+
+def furthest_gradients(loss: Loss, radius: float, starts: int) -> float:
+    """How far apart a search brings the gradients of two examples in the unit ball at the same weights."""
+    k, d, rng = loss.outputs, 3, np.random.default_rng(3)
+
+    def apart(point: FloatArray, classes: FloatArray) -> float:
+        weights, rows = point[: k * d].reshape(k, d), point[k * d :].reshape(2, d)
+        weights = weights * min(1.0, radius / float(np.linalg.norm(weights)))
+        rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1.0)
+        scores = rows @ weights.T
+        slopes = loss.slope(scores if k > 1 else scores[:, 0], classes).reshape(2, k)
+        one, other = slopes[:, :, None] * rows[:, None, :]
+        return -float(np.linalg.norm(one - other))
+
+    most = 0.0
+    for _ in range(starts):
+        classes = encode_classes(rng.integers(max(k, 2), size=2), max(k, 2))
+        point = np.concatenate([rng.normal(size=k * d) * radius, rng.normal(size=2 * d) * 2])
+        most = max(most, -minimize(apart, point, args=(classes,)).fun)
+    return most
+
+
+@pytest.mark.parametrize(
+    ("loss", "least"),
+    [(Logistic(), 0.999), (Logistic(class_weights=(0.3, 1.0)), 0.999), (Softmax(2), 0.999), (Softmax(4), 0.7)],
+    ids=str,
+)
+@pytest.mark.parametrize("radius", [0.3, 3.0])
+def test_no_search_brings_two_gradients_further_apart_than_is_said(loss: Loss, least: float, radius: float) -> None:
+    """Of two classes it comes as far."""
+    bound = gradients_apart(loss, radius)
+    assert bound <= 2 * loss.lipschitz
+    assert least <= furthest_gradients(loss, radius, 12) / bound <= 1 + 1e-12
+
+
+def test_weights_of_zeros_and_weights_without_a_bound_have_gradients_so_far_apart() -> None:
+    for loss, at_zero in ((Logistic(), 1.0), (Softmax(2), math.sqrt(2)), (Softmax(4), 2 * math.sqrt(3 / 4))):
+        assert gradients_apart(loss, 0.0) == pytest.approx(at_zero)
+        assert gradients_apart(loss, 1e9) == pytest.approx(2 * loss.lipschitz)
+    assert gradients_apart(Huber(0.3), 0.0) == 2.0
+    with pytest.raises(InvalidInputError, match="bounded slope"):
+        gradients_apart(Squared(), 1.0)
+
+
+def test_a_record_moves_a_logistic_minimiser_as_far_as_is_said() -> None:
+    """The others' rows make a minimiser as long as any; the record leans against it, and to either side."""
+    n, regularization = 4000, 0.05
+    radius = largest_minimiser(Logistic(), regularization)
+    site = output(SiteTerms(Logistic(), n, 3, regularization, 1.0, 1e-5))
+    along = 1.2785 / radius
+    X = np.tile([[along, math.sqrt(1 - along**2), 0.0], [along, -math.sqrt(1 - along**2), 0.0]], (n // 2, 1))
+    moved = []
+    for lean in np.linspace(0, 0.8, 17):
+        pair = []
+        for side in (1, -1):
+            X[0] = -lean, 0.0, side * math.sqrt(1 - lean**2)
+            pair.append(to_reals(OutputPerturbation.prepare([site], Shard(X.copy(), np.ones(n)))))
+        moved.append(float(np.linalg.norm(pair[0] - pair[1])) / site.reach)
+    print(f"{max(moved):.4f} of the bound")
+    assert 0.99 < max(moved) <= 1
+
+
+@pytest.mark.parametrize(("n", "most"), [(200, 0.54), (2000, 0.69)])
+def test_few_rows_and_a_small_epsilon_have_much_less_noise_than_was_published(n: int, most: float) -> None:
+    """At a lambda at which published noise moves scores by the accepted drift."""
+    given = SiteTerms(Logistic(), n, 10, 1.0, 0.1, 1e-5, "l2_laplace", "paper")
+    published = replace(given, regularization=output(replace(given, law="gaussian")).reach / 0.0325 / 0.7)
+    assert output(replace(published, calibration="tight")).reach / output(published).reach < most
 
 
 # ── answers ──────────────────────────────────────────────────────────────────

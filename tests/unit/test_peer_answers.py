@@ -285,7 +285,7 @@ async def test_a_party_answers_a_question_in_as_many_integers_as_are_asked() -> 
         (
             lambda party: party.room("5d", Cost(4, 3, 2, 1)),
             "GET",
-            "/v1/budget/room?study=5d&epsilon=4&delta=3&gdp=2&slack=1",
+            "/v1/budget/room?study=5d&epsilon=4&delta=3&gdp=2&slack=1&variance=2&excess=0",
         ),
         (Peer.stored_receipts, "GET", "/v1/receipts"),
     ],

@@ -54,7 +54,7 @@ def test_scores_are_counted_in_even_steps_of_all_labels() -> None:
     found = to_reals(tally(steps, shard, weights))
     scores = np.clip(shard.scores(weights)[..., 0], -2, 2)
     assert found.tolist() == np.histogram(scores, np.linspace(-2, 2, 17))[0].tolist()
-    assert (steps.width, steps.sensitivity, found.sum()) == (16, 2.0, 500)
+    assert (steps.width, steps.moves, found.sum()) == (16, (1.0, 1.0), 500)
 
 
 def test_two_classes_are_counted_by_label_and_bin() -> None:
@@ -138,7 +138,7 @@ def test_no_replaced_label_or_error_moves_the_sums_past_21_eighths_nor_a_dropped
     assert most / UNIT == pytest.approx(21 / 8, abs=1e-3)
     none = errors.add_up(np.ones((1, 1, 1)), np.ones((1, 1)), np.zeros((1, 1), dtype=np.bool_))
     dropped = int(np.abs(each - none).sum(axis=-1).max())
-    assert max(most, dropped) == dropped == errors.sensitivity * UNIT
+    assert max(most, dropped) == dropped == sum(errors.moves) * UNIT
 
 
 @pytest.mark.parametrize("k", [3, 4, 9])
@@ -148,15 +148,16 @@ def test_no_replaced_example_moves_counts_of_classes_past_their_sensitivity(k: i
     scores = 8 * rng.normal(size=(len(y), 1, k))
     sums = kind.add_up(scores, y[:, None], np.ones((len(y), 1), dtype=np.bool_))
     most = max(int(np.abs(sums - one).sum(axis=-1).max()) for one in sums)
-    assert most == kind.sensitivity * UNIT, "and one pair attains it"
-    assert kind.sensitivity <= 3
+    assert most == sum(kind.moves) * UNIT, "and one pair attains it"
+    assert sum(kind.moves) <= 3
 
 
 def test_a_replaced_example_moves_counts_of_scores_by_2() -> None:
     one, other = (Shard(np.array([[x, 0.0]]), np.array([y])) for x, y in ((1.0, 1.0), (-1.0, -1.0)))
     for what in (ScoreSteps(8, 1.0), ScoreCells(EDGES)):
         moved = to_reals(tally(what, one, np.ones((1, 2))) - tally(what, other, np.ones((1, 2))))
-        assert np.abs(moved).sum() == 2.0 == what.sensitivity
+        assert sorted(np.abs(moved))[-2:] == [*what.moves]
+        assert np.abs(moved).sum() == 2
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e308, 65_537.0])

@@ -1,10 +1,55 @@
 """Output perturbation, a minimiser plus noise for how far one record moves it; and Kifer's mechanism.
 
-*Output perturbation.* Chaudhuri, Monteleoni & Sarwate, JMLR 2011, Algorithm 1; Xie's Algorithm 1; Jain & Thakurta, ICML
-2014, eq. 3. By strong convexity one record moves the minimiser by at most 2 L / (n lambda), for every curvature of the
-loss; the gradient that a solver may leave adds to L (`parley.common.learning.erm`). So the hinge is allowed too: it is
-solved as the Huber loss of the least half-width whose minimiser a solver surely finds, which lies as near to the
+*Output perturbation.* Chaudhuri, Monteleoni & Sarwate, JMLR 2011, Algorithm 1; Xie's Algorithm 1; Jain & Thakurta,
+ICML 2014, eq. 3. By strong convexity one record moves the minimiser by at most 2 L / (n lambda), for every curvature of
+the loss; the gradient that a solver may leave adds to L (`parley.common.learning.erm`). So the hinge is allowed too: it
+is solved as the Huber loss of the least half-width whose minimiser a solver surely finds, which lies as near to the
 hinge's as this is narrow.
+
+*By how much less than 2 L / (n lambda)* (``"tight"``; the proof is ours). Let w be the minimiser for some rows, w' that
+for rows in which a record z is replaced by z', F' the latter's risk on the sum scale, Lambda = n lambda. The gradient
+of F' at w is that of z' less that of z, *both at the same w*, because w is a minimiser. F' is Lambda-strongly convex
+and has its minimum at w', so
+
+    |w - w'| <= |gradient of z' at w - gradient of z at w| / Lambda,
+
+and |w| <= r, as `parley.common.learning.losses.largest_minimiser` bounds any minimiser from public terms. A solver
+that leaves gradients of up to gamma moves both answers by up to gamma / Lambda; w is the exact minimiser, so r
+stays. What is left is how far apart the gradients of two records can be at one w in a ball
+(`parley.common.learning.losses.gradients_apart`). A dropped row is one of zeros. Class weights in [0, 1] make two
+gradients no further apart: the norm of alpha p - beta q is convex in alpha and beta, and where one of them is 0 stands
+for a row of zeros.
+
+- *Logistic loss*: at most max over c in [0, 1] of 2 sigma(r c) sqrt(1 - c^2), sigma(t) = 1 / (1 + e^-t), which two rows
+  attain. This is 1 at r = 0, and 2 where r has no bound. With u = y x and v = y' x' the gradients are -p u and -q v for
+  p = sigma(-w.u), q = sigma(-w.v). Let rho = |w|, a + b = -w.u and a - b = -w.v. For these scores the rows' parts along
+  w are given, and those across it may as well be opposite and as long as norms of 1 allow. Let a, b >= 0: to swap the
+  rows changes the sign of b, and to change that of a leaves |p - q|, and p q is no less where a >= 0. In angles from
+  the plane across w, rho sin A = a + b and rho sin B = a - b, with kappa = cos^2((A + B) / 2),
+
+      G(a, b) = |p u - q v|^2 = p^2 + q^2 + 2 p q cos(A + B) = kappa (p + q)^2 + (1 - kappa) (p - q)^2,
+      a^2 / (1 - kappa) + b^2 / kappa = rho^2,    hence a + b <= rho.
+
+  G(a, b) <= G(a, 0), which is (2 sigma(rho c) sqrt(1 - c^2))^2 for c = a / rho, and grows with rho. To see it, let C =
+  cosh a + cosh b, S = p + q - 1 = sinh(a) / C, T = tanh(a / 2) (S at b = 0), D = p - q = sinh(b) / C, and k = 1 - a^2 /
+  rho^2 (kappa at b = 0). Then 4 p q = (1 + S)^2 - D^2 = 2 e^a / C, kappa <= k, and k - kappa = (b^2 / rho^2)
+  (1 - kappa) / kappa >= (b^2 / rho^2) (1 - k) / k. If a = 0, G = kappa + (1 - kappa) D^2 <= 1. Otherwise, with t =
+  k / (1 - k) = rho^2 / a^2 - 1,
+
+      (G(a, 0) - G(a, b)) / (1 - k) >= t X + Y / t - D^2,   X = (T - S) (2 + T + S),   Y = (2 e^a / C) b^2 / a^2,
+
+  where T - S = T (cosh b - 1) / C, and D^2 <= (cosh b - 1) / C as C >= cosh b + 1. If T (2 + T) b (2 a + b) >= a^2,
+  then t X >= D^2, as t >= b (2 a + b) / a^2. If not, then 4 X Y >= D^4, so t X + Y / t >= D^2 too: that is,
+  16 T e^a b^2 >= a^2 (cosh b - 1). For T >= a / (2 + a), so (a + b)^2 < a + 1.5 a^2 and b < .225 a + .41; and
+  cosh b - 1 <= b^2 e^b / 2; it remains that 32 e^(a - b) >= 21 e^(.775 a) >= a (2 + a).
+- *Softmax* of K classes: a gradient is (p - e_y) times x, p being the classes' probabilities at the scores s of x. Its
+  length is at most the root of P^2 + sum over k other than y of p_k^2 <= P (P + max p_k), P = 1 - p_y. Scores have a
+  norm of up to r. The logarithm of the odds of P, log sum over k other than y of e^(s_k) less s_y, is log(K - 1) at
+  s = 0, with slopes of norm up to sqrt 2, so P <= sigma(sqrt 2 r + log(K - 1)). That of the odds of p_k is at most s_k
+  less the mean of the others and log(K - 1), so p_k <= sigma(sqrt(K / (K - 1)) r - log(K - 1)). Two gradients are at
+  most twice as far apart. Of two classes it is the logistic loss of (w_1 - w_2).x, where |w_1 - w_2| <= sqrt 2 r, and a
+  gradient is sqrt 2 times as long.
+- *Huber loss*, h <= 1: 2 L. Two rows at right angles to w have slopes of 1.
 
 Noise of density exp(-beta |b|), beta = epsilon / sensitivity, is pure; Jain & Thakurta's beta is half of that, and so
 is what a release by it is charged. Gaussian noise is the least that is (epsilon, delta) private, or Jain & Thakurta's
@@ -46,7 +91,7 @@ from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import FRACTION_BITS, MAX_NORM, UNIT, WEIGHT_BITS, to_integers, weights_on_grid
 from parley.common.errors import InvalidInputError
 from parley.common.learning.erm import MOST_STEPS, TOLERANCE, check_smooth, minimise
-from parley.common.learning.losses import Hinge, Huber, Loss, bounded_slope
+from parley.common.learning.losses import Hinge, Huber, Loss, bounded_slope, gradients_apart, largest_minimiser
 from parley.common.privacy.calibration import gaussian_sigma
 from parley.common.privacy.events import Event, GaussianEvent, L2LaplaceEvent, NonPrivateEvent
 from parley.common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
@@ -175,7 +220,11 @@ def output(terms: SiteTerms) -> OutputPerturbation:
     terms.check("tight", "paper", "jain_thakurta")
     loss = solvable(terms)
     residual = left_by_solver(replace(terms, loss=loss), terms.strength)
-    reach = 2 * (bounded_slope(loss) + residual) / terms.strength + math.sqrt(terms.n_weights) * 2.0**-FRACTION_BITS
+    if terms.calibration == "tight":
+        apart = gradients_apart(loss, largest_minimiser(loss, terms.regularization))
+    else:
+        apart = 2 * bounded_slope(loss)
+    reach = (apart + 2 * residual) / terms.strength + math.sqrt(terms.n_weights) * 2.0**-FRACTION_BITS
     return hiding(terms, loss, reach)
 
 

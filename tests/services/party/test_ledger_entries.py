@@ -550,7 +550,7 @@ def test_a_receipt_says_what_the_ledger_holds_and_was_shown(tmp_path: Path) -> N
         assert (whole.ledger, whole.head) == (empty.ledger, empty.head)
         assert whole.totals == {
             "spent": list((charged + remaining).units),
-            "reserved": [0, 0, 0, 0],
+            "reserved": [0] * 6,
             "adjacency": "whole_party",
             "at": at,
         }
