@@ -95,7 +95,8 @@ async def affordable(
             if preferred is None:
                 raise
             continue
-        charges = {name: sum_of(charge, later[name]) if name in later else charge for name, charge in alone.items()}
+        both = larger_of if candidate.spec.charged_rows == "training" else sum_of
+        charges = {name: both(charge, later[name]) if name in later else charge for name, charge in alone.items()}
         costs = {name: charge for name, charge in alone.items() if isinstance(charge, Cost)}
         payable = all(isinstance(charge, Cost) for charge in charges.values())
         dear = {name for name, cost in costs.items() if any(not least.exceeds(cost) for least in refused.get(name, ()))}
@@ -179,6 +180,13 @@ def sum_of(first: Charge, second: Charge) -> Charge:
     """Return the charge of two runs, or why no budget allows one of them."""
     if isinstance(first, Cost) and isinstance(second, Cost):
         return first + second
+    return second if isinstance(first, Cost) else first
+
+
+def larger_of(first: Charge, second: Charge) -> Charge:
+    """Return the most that a record is charged by two runs about rows that are apart; or why no budget allows one."""
+    if isinstance(first, Cost) and isinstance(second, Cost):
+        return first + second.split(first)[1]
     return second if isinstance(first, Cost) else first
 
 

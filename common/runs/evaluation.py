@@ -28,7 +28,7 @@ from parley.common.privacy.account import DELTA_UNITS, MICRO
 from parley.common.protocol.facts import FederationFacts
 from parley.common.runs.certificate import Certificate
 from parley.common.runs.pricing import guarantees
-from parley.common.runs.specification import Budget, Member, PublicRows, RunSpec
+from parley.common.runs.specification import Budget, Member, PublicRows, RunOutline, RunSpec
 from parley.common.runs.weights import whole_weights
 from parley.common.strict import Strict
 
@@ -172,6 +172,16 @@ def divide(budget: Budget, share: float) -> tuple[Budget, Budget]:
         for units, small in ((epsilon - parts[0], delta - parts[1]), parts)
     )
     return first, second
+
+
+def with_evaluation(run: RunOutline, budget: Budget, share: float) -> tuple[Budget, Budget]:
+    """Return what of a budget a run may cost whose evaluation takes a share of it, and what the evaluation may cost.
+
+    A run about rows for training may cost all of it: a record that is held out loses the evaluation's share alone.
+    Otherwise the two divide it. Raises InvalidInputError as `divide` does.
+    """
+    first, second = divide(budget, share)
+    return (budget if run.charged_rows == "training" else first), second
 
 
 def evaluation_of(spec: RunSpec, model: Model, contributors: Sequence[str]) -> RunEvaluation | None:

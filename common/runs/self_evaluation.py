@@ -1,4 +1,6 @@
-"""What a run keeps of its budget to evaluate its own model: a tenth by default, where that tells something.
+"""What of a run's budget evaluates its own model: a tenth by default, where that tells something.
+
+If the run is about rows for training, it has all of the budget too: a record is trained on or held out.
 
 Whether it does is public: it follows from how many rows owners hold out, from the noise, and from the owners' rules.
 """
@@ -12,7 +14,7 @@ from itertools import chain
 from parley.common.errors import InvalidInputError
 from parley.common.learning.evaluation import FigureEstimate, NoisyCounts
 from parley.common.runs.consent import OwnerRules, ReviewedRun
-from parley.common.runs.evaluation import divide, evaluation_spec, flawless_counts
+from parley.common.runs.evaluation import evaluation_spec, flawless_counts, with_evaluation
 from parley.common.runs.specification import RunSpec
 
 USUAL_SHARE = 0.1
@@ -51,8 +53,8 @@ def keep_for_evaluation(
     sizes = {member.name: member.n_examples for member in run.parties}
     if asked is not None:
         evaluation = asked.among(run.names).with_sizes(sizes)
-        whole = run.parties[0].budget.epsilon + evaluation.parties[0].budget.epsilon
-        share = f"{evaluation.parties[0].budget.epsilon / whole:.2g} of the budget"
+        own, part = run.parties[0].budget.epsilon, evaluation.parties[0].budget.epsilon
+        share = f"{part / (own if run.charged_rows == 'training' else own + part):.2g} of the budget"
         words = _kept(share, evaluation)
         if not is_of_use(evaluation):
             words += f"; so few say little at this epsilon: take a larger share by --evaluate, or {_later(evaluation)}"
@@ -60,7 +62,7 @@ def keep_for_evaluation(
     if not if_useful or run.study.hold_out is None or not run.build().makes_one_model:
         return SelfEvaluation(run)
     try:
-        parts = {member.name: divide(member.budget, USUAL_SHARE) for member in run.parties}
+        parts = {member.name: with_evaluation(run, member.budget, USUAL_SHARE) for member in run.parties}
         evaluation = evaluation_spec(run, {name: part for name, (_, part) in parts.items()}, {}).with_sizes(sizes)
     except InvalidInputError as error:
         return SelfEvaluation(run, words=f"{_NOT_EVALUATED}: {error.detail}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, JsonValue, ValidationError
@@ -16,7 +16,7 @@ from parley.common.errors import InvalidInputError
 from parley.common.learning.threshold import NO_RULE, RULES, ThresholdRule
 from parley.common.privacy.calibration import check_budget
 from parley.common.privacy.guarantee import Adjacency
-from parley.common.runs.evaluation import divide, evaluation_spec
+from parley.common.runs.evaluation import evaluation_spec, with_evaluation
 from parley.common.runs.self_evaluation import USUAL_SHARE
 from parley.common.runs.specification import (
     MOST_PARTIES,
@@ -116,7 +116,7 @@ class RunRequest(Strict):
     evaluate: Annotated[
         Annotated[float, Field(ge=0, lt=1)] | Literal["auto"],
         Field(
-            description="the share of the budget that is kept to evaluate the model on held-out rows, which then "
+            description="the share of the budget that evaluates the model on held-out rows, which then "
             "follows by itself; the study must hold rows out. 0: none. auto: a tenth, if owners allow it and it tells "
             "enough of so many rows; once their sizes are known, the run's `evaluation` says what was decided"
         ),
@@ -147,14 +147,14 @@ class RunRequest(Strict):
         if self.any_algorithm and self.parameters:
             raise InvalidInputError("parameters are those of an algorithm: name one, or leave them open too")
         names = self._members(roster, holders)
-        least, budgets = self._least(names), self._budgets(names)
+        least, budgets = self._least(names), self._totals(names)
         minimum = self.minimum_contributors or least
         try:
             draft = RunSpec(
                 study=self.chosen_study(studies),
                 algorithm=DEFAULT_ALGORITHM if self.any_algorithm else self.algorithm,
                 parameters=self.parameters,
-                parties=tuple(Member(name=name, n_examples=1, budget=budgets[name][0]) for name in names),
+                parties=tuple(Member(name=name, n_examples=1, budget=budgets[name]) for name in names),
                 minimum_contributors=minimum,
                 colluders=self._default_colluders(minimum) if self.colluders is None else self.colluders,
                 secure_sum=self.secure_sum,
@@ -165,6 +165,7 @@ class RunRequest(Strict):
             )
         except ValidationError as error:
             raise InvalidInputError(faults(error)) from None
+        draft = draft.with_budgets({name: own for name, (own, _) in self._budgets(draft, budgets).items()})
         if draft.answer_every > 1 and minimum == len(names):
             raise InvalidInputError("answer_every above 1 needs minimum_contributors below the number of parties")
         if self.any_algorithm:
@@ -188,8 +189,8 @@ class RunRequest(Strict):
             return None
         if not draft.build().makes_one_model:
             raise InvalidInputError(f"{draft.algorithm} makes no model that can be evaluated")
-        remaining = {name: budgets[1] for name, budgets in self._budgets(draft.names).items()}
-        return evaluation_spec(draft, remaining, {})
+        budgets = self._budgets(draft, self._totals(draft.names))
+        return evaluation_spec(draft, {name: part for name, (_, part) in budgets.items()}, {})
 
     def threshold_rule(self, draft: RunSpec, evaluation: RunSpec | None) -> str | None:
         """Return the rule for the threshold of the model of a draft, None without; ``evaluation`` is what follows it.
@@ -227,12 +228,15 @@ class RunRequest(Strict):
         rule = _read_rule(self.threshold)
         return rule is not None and rule.estimated
 
-    def _budgets(self, names: tuple[str, ...]) -> dict[str, tuple[Budget, Budget]]:
-        """Return what the run may cost each party, and what its evaluation may; by name."""
+    def _totals(self, names: Iterable[str]) -> dict[str, Budget]:
+        """Return the budget of each party, by name."""
         common = Budget(epsilon=self.epsilon, delta=self.delta)
-        totals = {name: self.budgets.get(name, common) for name in names}
+        return {name: self.budgets.get(name, common) for name in names}
+
+    def _budgets(self, draft: RunSpec, totals: Mapping[str, Budget]) -> dict[str, tuple[Budget, Budget]]:
+        """Return what of their budgets the run of a draft may cost each party, and what its evaluation may; by name."""
         share = self._share
-        return {name: (b, b) if share is None else divide(b, share) for name, b in totals.items()}
+        return {name: (b, b) if share is None else with_evaluation(draft, b, share) for name, b in totals.items()}
 
     def _check_program(self, draft: RunSpec) -> None:
         """Raise InvalidInputError if the algorithm cannot be run among these parties on these terms."""

@@ -155,8 +155,8 @@ class Review:
 
     @property
     def whole(self) -> RunSpec:
-        """The draft at the budgets that were asked for, a part of them for its evaluation."""
-        if self.evaluation is None:
+        """The draft at the budgets that were asked for, a part of them for an evaluation that is not charged apart."""
+        if self.evaluation is None or self.draft.charged_rows == "training":
             return self.draft
         kept = {member.name: member.budget for member in self.evaluation.parties}
 
