@@ -340,6 +340,7 @@ class Doubtful:
     loss: Loss
     outputs: int = 1
     class_weights: ClassVar[tuple[float, ...]] = ()
+    one_sided: ClassVar[bool] = False
 
     @property
     def lipschitz(self) -> float:

@@ -47,6 +47,10 @@ class Loss(Protocol):
         """The weight of each class; empty if all are 1."""
 
     @property
+    def one_sided(self) -> bool:
+        """Whether slopes by the score have one sign, for each label."""
+
+    @property
     def lipschitz(self) -> float:
         """L: the largest norm of a slope; infinite where there is none."""
 
@@ -77,6 +81,7 @@ class Loss(Protocol):
 class _Weighted:
     """The part that all losses share: the weights of classes."""
 
+    one_sided: ClassVar[bool] = False
     class_weights: tuple[float, ...] = field(default=(), kw_only=True)
 
     def weights_of(self, y: FloatArray) -> FloatArray:
@@ -103,6 +108,7 @@ class _OneScore(_Weighted):
 class Logistic(_OneScore):
     """log(1 + exp(-y s)): L = 1, c = 1/4."""
 
+    one_sided: ClassVar[bool] = True
     lipschitz: float = 1.0
     smoothness: float = 0.25
 
@@ -124,6 +130,7 @@ class Logistic(_OneScore):
 class Huber(_OneScore):
     """The hinge smoothed over a band of half-width h (Chaudhuri et al. 2011, eq. 7): L = 1, c = 1/(2h)."""
 
+    one_sided: ClassVar[bool] = True
     h: float = 0.5
 
     @property
@@ -175,6 +182,7 @@ class Squared(_OneScore):
 class Hinge(_OneScore):
     """max(0, 1 - y s), the support vector machine's: L = 1, and no c. The slope at the kink is a subgradient, 0."""
 
+    one_sided: ClassVar[bool] = True
     lipschitz: float = 1.0
     smoothness: float = math.inf
 
@@ -289,6 +297,12 @@ def largest_minimiser(loss: Loss, regularization: float) -> float:
 def _lambert(others: int) -> float:
     """Return Lambert's W(others / e)."""
     return float(lambertw(others / math.e).real)
+
+
+def check_one_sided(loss: Loss) -> None:
+    """Raise InvalidInputError unless slopes have one sign, as the proof of noise inside a minimisation needs."""
+    if not loss.one_sided:
+        raise InvalidInputError("the proof of noise inside a minimisation is for slopes of one sign: logistic, huber")
 
 
 def check_single_score(loss: Loss) -> None:

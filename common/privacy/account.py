@@ -149,7 +149,8 @@ class Account:
     ``share`` is the part of the budget that counts here, in millionths: less than all for a part that an owner sets
     aside for a study. Parts of one budget, whose shares add up to 1 at most, never exceed it together: each has its
     share of the Gaussian part beside slack and of the slack, or under basic composition of epsilon and of delta, and
-    all of these add up. So a part has no more if nobody takes slack, and pure runs do not simply add up in it.
+    all of these add up: what covers a release in company of what is left of its part does so in company of what is left
+    of all. So a part has no more if nobody takes slack, and pure runs do not simply add up in it.
     """
 
     epsilon_limit: int

@@ -68,7 +68,7 @@ variance of a loss that lies in a range of s (Popoviciu 1935), and it is 0 at a 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -76,6 +76,7 @@ import numpy as np
 from scipy.special import erf, log_ndtr, ndtr, ndtri
 
 from parley.common.arrays import BoolArray, FloatArray
+from parley.common.errors import check_not_negative
 from parley.common.privacy.calibration import pure_mu
 from parley.common.privacy.l2_laplace import l2_laplace_delta
 
@@ -113,6 +114,13 @@ class Cover:
     slack: float = 0.0
 
 
+def in_sequence(covers: Iterable[tuple[Cover, int]]) -> Cover:
+    """Return the cover of several releases, each with how often there is one like it."""
+    counted = list(covers)
+    names = ("alone", "variance", "excess", "slack")
+    return Cover(*(math.fsum(getattr(one, name) * times for one, times in counted) for name in names))
+
+
 def of_concentrated(alone: float, variance: float, times: int = 1) -> Cover:
     """Return the cover of so many concentrated releases; ``alone`` covers one of them by itself.
 
@@ -144,7 +152,8 @@ def of_l2_laplace(bound: float, dimension: int) -> Cover:
 
     In one dimension it is Laplace's.
     """
-    if not bound > 0:
+    check_not_negative(bound=bound)
+    if bound == 0:
         return Cover(0.0, 0.0)
     return of_profile(lambda losses: l2_laplace_delta(losses, bound, dimension), bound, of_pure(bound))
 
@@ -155,7 +164,7 @@ def of_profile(profile: Profile, end: float, otherwise: Cover, bends: Sequence[f
     The profile may have ``bends`` at some losses; they become ends of cells.
 
     It is ``otherwise`` where the check of a cell fails, or a release is so large or small that company plays no part.
-    ``otherwise`` is a cover too, so alone the lesser of both counts.
+    ``otherwise`` is a cover too, so alone the lesser of both counts, unless it has slack.
     """
     alone = square_at_zero(float(profile(np.zeros(1))[0]))
     if not _TINY < alone < _LARGE:
@@ -167,7 +176,7 @@ def of_profile(profile: Profile, end: float, otherwise: Cover, bends: Sequence[f
     squares = _steps(losses, deltas) if deltas[-1] == 0 else None
     if squares is None:
         return otherwise
-    alone = min(float(squares[0]), otherwise.alone)
+    alone = float(squares[0]) if otherwise.slack else min(float(squares[0]), otherwise.alone)
     return Cover(alone, *_least(losses, squares, alone))
 
 

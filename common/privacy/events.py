@@ -29,6 +29,9 @@ class GaussianEvent:
 class LaplaceEvent:
     """A scalar Laplace release, or one whose 1-norm sensitivity / scale is ``epsilon``.
 
+    A scalar one is the worst of these: 1 - delta(y) is the integral of min(f(x), e^y f(x - move)), which is log-concave
+    in x and the move together; so the integral is in the move (Prekopa), and least at a corner of the 1-norm's ball.
+
     ``in_shares`` says that the parties to a sum draw the noise together; what is left without some of it is no such
     release.
     """

@@ -33,12 +33,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
 from functools import lru_cache
 
 from parley.common.errors import BudgetExhaustedError, check_not_negative
 from parley.common.privacy.calibration import ROUNDING, gaussian_delta, pure_mu
-from parley.common.privacy.company import Cover, of_concentrated, of_l2_laplace, of_pure
+from parley.common.privacy.company import Cover, in_sequence, of_concentrated, of_l2_laplace, of_pure
 from parley.common.privacy.events import (
     ApproximateEvent,
     DrawEvent,
@@ -76,13 +75,6 @@ def cover(event: Event) -> Cover:
             return Cover(*map(max, columns)) if covers else NOTHING_TAKEN
         case _:
             return _cover_of_release(event)
-
-
-def in_sequence(covers: Iterable[tuple[Cover, int]]) -> Cover:
-    """Return the cover of several releases, each with how often there is one like it."""
-    counted = list(covers)
-    names = ("alone", "variance", "excess", "slack")
-    return Cover(*(math.fsum(getattr(one, name) * times for one, times in counted) for name in names))
 
 
 def _cover_of_release(release: Release) -> Cover:

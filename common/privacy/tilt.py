@@ -36,6 +36,7 @@ from parley.common.privacy.company import (
     Cover,
     Profile,
     gaussian_deltas,
+    in_sequence,
     of_profile,
     of_pure,
     square_at_zero,
@@ -43,6 +44,7 @@ from parley.common.privacy.company import (
 from parley.common.privacy.events import GaussianEvent, L2LaplaceEvent, TiltEvent
 from parley.common.privacy.l2_laplace import l2_laplace_delta
 
+_MOST = 300.0  # of larger epsilons nothing is looked at but the claim
 _STEPS = 250
 """The parts of a loss that are tried."""
 
@@ -94,8 +96,9 @@ def cover_of_tilt(event: TiltEvent) -> Cover:
     If the profile gives none, it is that of an (epsilon, delta)-private release.
     """
     pure = of_pure(event.epsilon)
-    claimed = Cover(pure.alone / event.times, pure.variance / event.times, pure.excess / event.times)
+    claimed = Cover(*(part / event.times for part in (pure.alone, pure.variance, pure.excess, event.delta)))
+    if event.epsilon > _MOST:
+        return Cover(pure.alone, pure.variance, pure.excess, event.delta)
     end = math.inf if isinstance(event.law, GaussianEvent) else 2 * event.law.epsilon + event.determinant
     of_one = of_profile(tilt_profile(event.law, event.determinant), end, claimed, [event.determinant])
-    slack = event.delta if of_one is claimed else 0.0
-    return Cover(event.times * of_one.alone, event.times * of_one.variance, event.times * of_one.excess, slack)
+    return in_sequence([(of_one, event.times)])

