@@ -30,6 +30,7 @@ import operator
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from fractions import Fraction
 
 from parley.common.errors import BudgetExhaustedError, InvalidInputError, check_not_negative
@@ -131,6 +132,14 @@ class Cost:
     def exceeds(self, other: Cost) -> bool:
         """Return whether this cost is more than another in any unit."""
         return self.split(other)[0] != self
+
+    def is_more_than_agreed(self, agreed: Cost) -> bool:
+        """Return whether a run costs more than was agreed, perhaps with a version that knew no cost in company.
+
+        Such a version charges what covers the run alone, which is a cover in company too.
+        """
+        is_earlier = (agreed.variance, agreed.excess) == (agreed.gdp, 0)
+        return (replace(self, variance=self.gdp, excess=0) if is_earlier else self).exceeds(agreed)
 
     def __mul__(self, times: int) -> Cost:
         return Cost(*(times * unit for unit in self.units))
@@ -381,10 +390,19 @@ def _root_up(number: int) -> int:
     return math.isqrt(number - 1) + 1 if number else 0
 
 
+_MILLIONTH = Decimal("1e-6")
+"""A part of a unit that is left out when a number is rounded."""
+
+
+def _as_written(number: float) -> Decimal:
+    """Return a number as people write it: what a budget allows and what a run costs are then rounded from the same."""
+    return Decimal(repr(float(number)))
+
+
 def delta_units(delta: float) -> int:
     """Convert a delta to whole units, rounded up, so that a positive delta is never charged as 0."""
     check_not_negative(delta=delta)
-    return max(math.ceil(delta * DELTA_UNITS - 1e-6), int(delta > 0))
+    return max(math.ceil(_as_written(delta) * DELTA_UNITS - _MILLIONTH), int(delta > 0))
 
 
 def cost_of(epsilon: int, delta: int, cover: Cover) -> Cost:
@@ -399,8 +417,9 @@ def limit(
 ) -> Account:
     """Return an unspent account of this budget, rounded down to whole units."""
     check_not_negative(epsilon=epsilon, delta=delta)
-    units = math.floor(epsilon * MICRO + 1e-6), math.floor(delta * DELTA_UNITS + 1e-6)
-    return Account(*units, adjacency=adjacency, composition=composition)
+    epsilon_limit = math.floor(_as_written(epsilon) * MICRO + _MILLIONTH)
+    delta_limit = math.floor(_as_written(delta) * DELTA_UNITS + _MILLIONTH)
+    return Account(epsilon_limit, delta_limit, adjacency=adjacency, composition=composition)
 
 
 @dataclass(frozen=True, slots=True)

@@ -558,7 +558,7 @@ class Party:
             raise self.store.chain.unknown(run)
         with self._noting(learner, run, consent.spec):
             price = self._review(self.holdings.find(learner, consent.spec.study.digest), learner, consent.spec)
-            if price.total.exceeds(consent.price.total):
+            if price.total.is_more_than_agreed(consent.price.total):
                 raise ForbiddenError(
                     "the run costs more than was agreed, by the owner's present policy or this version of Parley",
                     rule="price",

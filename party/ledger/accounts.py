@@ -221,13 +221,13 @@ class Accounts:
     def require_charge(self, run: RunBook, cost: Cost) -> None:
         """Raise BudgetExhaustedError where the limit does not suffice for a charge to a run.
 
-        It suffices for what is reserved for the run, unless the owner has lowered it since; then what other runs have
-        reserved does not count.
+        It suffices for what is reserved for the run, because no run was approved that does not fit beside it, unless
+        the owner has lowered it since; then what other runs have reserved does not count.
         """
         charge = counted(run, cost)[0]
         if run.reserved == NOTHING:
             self.require(run.use, charge)
-        else:
+        elif charge.exceeds(run.reserved) or run.number < self._books.lowered.get(run.use.people, 0):
             replace(self._books.left_to(run.use, charge), reserved=NOTHING).require(charge)
 
     def seen_by(self, learner: str, study: str, rows: ChargedRows | None = None) -> Account:
@@ -308,18 +308,26 @@ class Accounts:
         for study, terms in self.terms.items():
             if terms.share is None:
                 continue
-            own, others = self.part(Use(terms.people, study, "")), self.part(Use(terms.people, "", ""))
+            owns, others = [*map(self.part, self._kinds_of(terms.people, study))], self.part(Use(terms.people, "", ""))
             of = f" of the people {terms.people!r}" if terms.people else ""
-            if not _holds(own):
+            if not all(map(_holds, owns)):
                 raise InvalidInputError(
                     f"studies: {study}: a share of {terms.share / MICRO:g} of the account{of} is less than its runs "
-                    f"have cost: {_taken(own):.3g} of it"
+                    f"have cost: {max(map(_taken, owns)):.3g} of it"
                 )
             if not _holds(others):
                 raise InvalidInputError(
                     f"studies: {study}: the shares set aside more of the account{of} than the {1 - _taken(others):.3g} "
                     "of it that is left"
                 )
+
+    def _kinds_of(self, people: str, study: str) -> list[Use]:
+        """Return a use for each kind of rows that runs of a study were about apart from others, or one of any rows."""
+        places = dict.fromkeys(
+            use.places for use in list(self._books.uses) if (use.people, use.study) == (people, study)
+        )
+        apart = [place for place in places if place.rows]
+        return [Use(people, study, "", place) for place in apart] or [Use(people, study, "")]
 
     def _shares(self, people: str) -> dict[str, int]:
         """Return the shares of an account that are set aside, in millionths, by study."""

@@ -240,6 +240,8 @@ class Books:
         """The last entry, if the ledger was joined to another."""
         self.accounts = {ALL: Account(0, 0)}
         """The account of each group of people, by the owner's word for them; that of all has none."""
+        self.lowered: dict[str, int] = {}
+        """The entry at which the limit of an account was last lowered, or counts in another way, by people."""
         self.uses: dict[Use, Account] = {}
         """What the runs of each use have spent and reserved, in the account that pays for them."""
         self._by_places: dict[tuple[str, str], dict[Places, Account]] = {}
@@ -287,14 +289,8 @@ class Books:
                     self.accounts[people] = Account(0, 0, spent, adjacency=record.adjacency)
                 is_charged = any(spent != NOTHING for spent in record.costs.values())
                 self.weaker = int(record.adjacency == "replace_one" and is_charged)
-            case Limited(epsilon, delta, adjacency, composition, people):
-                self.accounts[people] = replace(
-                    self.accounts.get(people, self.account if people == ALL else Account(0, 0)),
-                    epsilon_limit=epsilon,
-                    delta_limit=delta,
-                    adjacency=adjacency,
-                    composition=composition,
-                )
+            case Limited():
+                self._limit(entry.number, record)
             case Approved():
                 run = RunBook.begin(entry, record, self._places(record))
                 self.runs.put((record.learner, record.run), run)
@@ -308,6 +304,21 @@ class Books:
                 self.refusals[day] = self.refusals.get(day, 0) + 1
             case Merged():
                 self.merged = record
+
+    def _limit(self, number: int, record: Limited) -> None:
+        """Set the limit of an account, and note where it is lower than it was, or counts in another way."""
+        people = record.people
+        account = self.accounts.get(people, self.account if people == ALL else Account(0, 0))
+        is_lower = record.epsilon < account.epsilon_limit or record.delta < account.delta_limit
+        if is_lower or record.composition != account.composition:
+            self.lowered[people] = number
+        self.accounts[people] = replace(
+            account,
+            epsilon_limit=record.epsilon,
+            delta_limit=record.delta,
+            adjacency=record.adjacency,
+            composition=record.composition,
+        )
 
     def pending(self, now: int) -> Iterator[tuple[RunKey, OwnerBook]]:
         """Yield the questions that the owner may still answer, oldest first."""
