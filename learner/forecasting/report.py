@@ -13,7 +13,7 @@ refuses a run that is submitted, for what the parties that answer would refuse.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain, islice, repeat
@@ -135,7 +135,8 @@ class Review:
     evaluation, which is charged to other rows; ``evaluation`` is its draft, and ``words`` say what evaluates the model,
     or why nothing does. ``has_threshold`` is as in `Keeping`.
     ``roomy`` is the draft at a smaller epsilon that everybody's runs leave room for, where they leave none for the run.
-    ``instead`` is as in `Candidate`.
+    ``instead`` is as in `Candidate`. ``follower`` is the evaluation, and ``held_out`` are the accounts that pay for it,
+    as far as parties tell.
     """
 
     spec: RunSpec
@@ -152,6 +153,8 @@ class Review:
     has_threshold: bool = False
     roomy: RunSpec | None = None
     instead: str | None = None
+    follower: Follower | None = None
+    held_out: Mapping[str, Account] = field(default_factory=dict)
 
     @property
     def whole(self) -> RunSpec:
@@ -197,21 +200,43 @@ class Review:
             name
             for name, fits in self.room.items()
             if not fits and name in accounts and isinstance(cost := costs[name], Cost) and accounts[name].fits(cost)
+            if self.follows(name) is None
         }
 
-    def lacking(self, name: str) -> str | None:
-        """Return why the charge does not fit what a party has left; None if it does, or the party does not say."""
-        charge = self.alone.get(name, self.charges[name])
-        lacks = isinstance(charge, Cost) and self.room.get(name) is False
-        return _lacking(self.account(name), charge) if lacks and isinstance(charge, Cost) else None
+    def follows(self, name: str) -> str | None:
+        """Return why the evaluation does not fit what this learner's own runs have left of rows held out, or None."""
+        later, account = self.follower and self.follower.charges.get(name), self.held_out.get(name)
+        if not isinstance(later, Cost) or account is None or account.fits(later):
+            return None
+        return f"the evaluation that follows, of the rows held out: {_lacking(account, later)}"
+
+    def lacking(self, name: str) -> dict[str, str]:
+        """Return why the charges do not fit what a party has left, by rule; nothing if they do, or it does not say."""
+        charge, own = self.alone.get(name, self.charges[name]), self.account(name)
+        if not isinstance(charge, Cost) or self.room.get(name) is not False:
+            return {}
+        fits = own is None or own.fits(charge)
+        if fits and (follows := self.follows(name)) is not None:
+            return {f"{EVALUATE}.{BudgetExhaustedError.kind}": follows}
+        return {BudgetExhaustedError.kind: _lacking(own, charge)}
+
+    def more_runs(self, name: str) -> int | None:
+        """Return how many more runs like this one, with its evaluation, a party's account would pay for after it."""
+        charge, own = self.alone.get(name, self.charges[name]), self.account(name)
+        if own is None or not isinstance(charge, Cost) or not self.room.get(name) or not own.fits(charge):
+            return None
+        later, held_out = self.follower and self.follower.charges.get(name), self.held_out.get(name)
+        counts = [runs_left(own, charge)]
+        if isinstance(later, Cost) and held_out is not None:
+            counts.append(runs_left(held_out, later))
+        return max(0, min(counts) - 1)
 
     def refusals(self) -> dict[str, dict[str, str]]:
         """Return why parties would refuse the run, by party and rule: of those alone that answer now."""
         refused = {}
         for name in self.charges:
             reasons = dict(self.objections.get(name, {}))
-            if (lacking := self.lacking(name)) is not None:
-                reasons[BudgetExhaustedError.kind] = lacking
+            reasons |= self.lacking(name)
             if reasons and name not in self.answers.away:
                 refused[name] = reasons
         return refused
@@ -333,7 +358,13 @@ class Foresight:
         def settle(*terms: Any) -> Iterator[Candidate]:  # noqa: ANN401 -- those of `Choosing`
             return islice(self.settle(*terms), 1 if cohort else None)
 
-        return await _review(spec, answers, time, seconds, settle=settle, ask=ask, keeping=keeping)
+        async def accounts(run: RunSpec) -> Mapping[str, Account]:
+            reports = await ask_budgets(members, run, self.deadline)
+            return {name: report.account for name, report in reports.items()}
+
+        return await _review(
+            spec, answers, time, seconds, settle=settle, ask=ask, ask_accounts=accounts, keeping=keeping
+        )
 
 
 def _sized(draft: RunSpec, facts: Mapping[str, StudyFacts]) -> RunSpec:
@@ -355,6 +386,7 @@ async def _review(  # noqa: PLR0913 -- the run, what is known of its parties, an
     settle: Choosing,
     keeping: Keeping = _NOTHING,
     ask: AskRoom = ask_nobody,
+    ask_accounts: Callable[[RunSpec], Awaitable[Mapping[str, Account]]] | None = None,
 ) -> Review:
     """Return the review of a run. Its parts run in threads, because a thousand owners take a second."""
     kept = await asyncio.to_thread(keeping.of, draft, answers.facts or {})
@@ -362,6 +394,7 @@ async def _review(  # noqa: PLR0913 -- the run, what is known of its parties, an
     follower: Follower | None = None
     if evaluation is not None:
         follower = await asyncio.to_thread(follower_of, evaluation, kept.run, answers.facts)
+    held_out = await ask_accounts(follower.spec) if follower and ask_accounts else {}
     most_rounds = time.rounds_in(seconds)
     ways = settle(kept.run, answers.facts, most_rounds)
     price = partial(charged, facts=answers.facts)
@@ -385,6 +418,8 @@ async def _review(  # noqa: PLR0913 -- the run, what is known of its parties, an
         kept.words,
         keeping.has_threshold,
         instead=priced.candidate.instead,
+        follower=follower,
+        held_out=held_out,
     )
     return replace(review, roomy=await _roomy(review, ask)) if review.crowded() else review
 
@@ -486,9 +521,9 @@ def _owners(review: Review, facts: FederationFacts, outcome: Forecast | NoForeca
             delta=cost.delta / DELTA_UNITS if cost else delta,
             epsilon_now=now and now.epsilon_left,
             epsilon_left=after and _epsilon_after(*after),
-            more_runs=after and runs_left(*after) - 1,
+            more_runs=review.more_runs(member.name),
             fits=fits,
-            exhausted=review.lacking(member.name),
+            exhausted=next(iter(review.lacking(member.name).values()), None),
             objections=tuple(review.objections.get(member.name, {}).values()),
             away=away and away.detail,
             value=owner_forecast and owner_forecast.value,
