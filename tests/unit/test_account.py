@@ -247,3 +247,15 @@ def test_a_step_pays_for_what_was_skipped() -> None:
     assert price.remaining(3) == NOTHING
     with pytest.raises(InvalidInputError, match="negative"):
         price.step(1, 2)
+
+
+@pytest.mark.parametrize("delta", [7e-5, 3e-8, 6e-8, 1e-5, 0.1])
+def test_a_budget_allows_what_costs_as_much_as_it_is_written(delta: float) -> None:
+    assert delta_units(delta) == limit(1.0, delta).delta_limit
+
+
+def test_what_an_earlier_version_agreed_is_compared_by_what_covers_a_run_alone() -> None:
+    agreed = Cost(5, 6, 100, 7)
+    assert not Cost(5, 6, 99, 7, 60, 10**9).is_more_than_agreed(agreed), "it knew no cost in company"
+    assert Cost(5, 6, 101, 7, 60, 0).is_more_than_agreed(agreed)
+    assert Cost(5, 6, 99, 7, 60, 10**9).is_more_than_agreed(Cost(5, 6, 99, 7, 60, 10**8))

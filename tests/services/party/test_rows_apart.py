@@ -74,6 +74,34 @@ def test_a_run_about_all_that_is_held_fits_beside_neither(cluster: Cluster) -> N
         assert refusal(client, votes) == "budget-exhausted"
 
 
+def test_an_approved_run_is_answered_though_the_worst_of_each_unit_is_too_much(cluster: Cluster) -> None:
+    """A vote of all rows is approved, then a pure evaluation and a Gaussian run that fit beside it, by their rows."""
+
+    def pure(epsilon: float, algorithm: str) -> RunSpec:
+        spec = run_spec(cluster, epsilon=epsilon, delta=1e-6)
+        of_no_delta = tuple(
+            one.model_copy(update={"budget": one.budget.model_copy(update={"delta": 0.0})}) for one in spec.parties
+        )
+        terms = {"algorithm": algorithm, "parameters": {}, "parties": of_no_delta}
+        return completed(spec.model_copy(update=terms))
+
+    def play(client: httpx.Client, spec: RunSpec, run: str) -> None:
+        question = spec.questions()[0]
+        ask(client, 1, np.zeros(question.message), run, question.step, question.reveal).raise_for_status()
+
+    settings = cluster.party_settings("party-1")
+    with TestClient(create_party_app(settings), headers=ASKING) as client:
+        vote, later = pure(0.05, "ensemble_vote"), pure(0.9, "evaluate")
+        propose(client, vote, "vote").raise_for_status()
+        propose(client, later, "evaluation").raise_for_status()
+        play(client, later, "evaluation")
+        propose(client, run_spec(cluster, n_rounds=3, epsilon=0.5, delta=1e-6), "training").raise_for_status()
+        ask(client, 1, weights(cluster, 1), "training").raise_for_status()
+        play(client, vote, "vote")
+    with TestClient(create_party_app(settings), headers=ASKING) as client:
+        assert client.get("/readyz").status_code == 200
+
+
 def test_rows_that_the_owner_accepts_later_are_divided_for_themselves(cluster: Cluster) -> None:
     """Otherwise a record could move from those held out to those for training, and lose both."""
     settings = cluster.party_settings("party-1")
