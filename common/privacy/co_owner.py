@@ -63,7 +63,7 @@ def _mixture(event: L2LaplaceEvent, part: float, delta: float) -> Event:
     def exceeds(epsilon: float) -> bool:
         return float(edges[0] + (chances * _gaussian_deltas(epsilon, mus)).sum()) > delta
 
-    return ApproximateEvent(bisect(exceeds)[1] if exceeds(0.0) else 0.0, delta)
+    return ApproximateEvent(bisect(exceeds)[1] if exceeds(0.0) else 0.0, delta, event.assumptions)
 
 
 def _gaussian_deltas(epsilon: float, mus: FloatArray) -> FloatArray:

@@ -12,6 +12,7 @@ from parley.common.privacy.accountant import epsilon_after
 from parley.common.privacy.calibration import gaussian_delta
 from parley.common.privacy.co_owner import _gaussian_deltas, with_part
 from parley.common.privacy.events import (
+    FLOATS,
     ApproximateEvent,
     Event,
     GaussianEvent,
@@ -45,7 +46,7 @@ def test_what_is_left_of_l2_laplace_noise_is_a_mixture_of_gaussians(
     bound: float, d: int, part: float, delta: float
 ) -> None:
     event = with_part(L2LaplaceEvent(bound, d), part, delta)
-    assert event == ApproximateEvent(epsilon_of(event), delta)
+    assert event == ApproximateEvent(epsilon_of(event), delta, (FLOATS,))
     shape = part * (d + 1) / 2
     assert to_who_sees_the_variance(event.epsilon, bound, shape) <= delta
     assert to_who_sees_the_variance(event.epsilon * 0.99, bound, shape) > delta * 0.995, "and no more than it takes"
@@ -70,7 +71,7 @@ def test_nothing_is_promised_of_what_is_left_of_other_noise_or_without_a_delta()
 
 def test_where_the_delta_covers_all_of_it_no_epsilon_is_needed() -> None:
     assert to_who_sees_the_variance(0.0, 0.01, 0.5 * 10 / 2) <= 0.05
-    assert with_part(L2LaplaceEvent(0.01, 9), 0.5, 0.05) == ApproximateEvent(0.0, 0.05)
+    assert with_part(L2LaplaceEvent(0.01, 9), 0.5, 0.05) == ApproximateEvent(0.0, 0.05, (FLOATS,))
 
 
 @pytest.mark.parametrize("kind", [SequentialEvent, ParallelEvent])

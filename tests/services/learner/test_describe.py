@@ -119,7 +119,7 @@ async def test_bad_input_names_the_column_and_costs_nothing(
         assert refused.status_code == 422
         assert why in refused.json()["detail"]
         assert not any("runs" in path for service in services.values() for path in service.seen)
-        assert [await spent(services, name) for name in cluster.names] == [[0] * 4] * PARTIES
+        assert [await spent(services, name) for name in cluster.names] == [[0] * 6] * PARTIES
 
 
 async def test_an_owner_who_does_not_allow_it_is_not_asked_again(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ async def test_an_owner_who_does_not_allow_it_is_not_asked_again(tmp_path: Path)
     async with serving(cluster) as (client, services):
         everybody = {name: ["the owner does not allow describe"] for name in cluster.names}
         assert await refused(client, **DESCRIBE) == everybody
-        assert [await spent(services, name) for name in cluster.names] == [[0] * 4] * PARTIES
+        assert [await spent(services, name) for name in cluster.names] == [[0] * 6] * PARTIES
 
 
 async def test_a_model_is_no_description(tmp_path: Path) -> None:

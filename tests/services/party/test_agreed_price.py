@@ -32,4 +32,4 @@ def test_a_run_whose_answers_cost_more_of_any_unit_than_was_agreed_is_not_answer
         assert (refused.status_code, refused.json()["rule"]) == (403, "price")
         assert client.delete("/v1/runs/run").status_code == 204
         units = client.get("/v1/budget").json()["units"]
-        assert (units["spent"], units["reserved"]) == ([0] * 4, [0] * 4)
+        assert (units["spent"], units["reserved"]) == ([0] * 6, [0] * 6)
