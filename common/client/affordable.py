@@ -9,22 +9,24 @@ refused. So choosing costs nothing, and tells the caller nothing that it could n
 from __future__ import annotations
 
 import asyncio
+import operator
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 
+from parley.common.client.approval import views_of
 from parley.common.client.party import PartyClient
 from parley.common.client.peer import ask_all
 from parley.common.encoding.texts import as_told, first_names
 from parley.common.errors import BudgetExhaustedError, InvalidInputError
-from parley.common.privacy.account import Account, Cost
+from parley.common.privacy.account import Account, Cost, larger
 from parley.common.privacy.guarantee import View
-from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.algorithm import Algorithm, Choice
 from parley.common.protocol.facts import FederationFacts
 from parley.common.runs.pricing import highest_charge
 from parley.common.runs.specification import RunSpec
-from parley.common.wire.party_api import BudgetReport
+from parley.common.wire.party_api import BudgetReport, StudyFacts
 
 Charge = Cost | BudgetExhaustedError
 """What a run would be charged to a party at most, or why no budget allows it."""
@@ -44,6 +46,11 @@ class Candidate:
     spec: RunSpec
     reasons: Mapping[str, str]
     instead: str | None = None
+
+    @classmethod
+    def of(cls, spec: RunSpec, choices: Mapping[str, Choice], reasons: Mapping[str, str] | None = None) -> Candidate:
+        """Return the candidate of these choices, with ``reasons`` for what was chosen before them."""
+        return cls(spec, dict(reasons or {}) | {name: choice.why for name, choice in choices.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +102,10 @@ async def affordable(
             if preferred is None:
                 raise
             continue
-        both = larger_of if candidate.spec.charged_rows == "training" else sum_of
-        charges = {name: both(charge, later[name]) if name in later else charge for name, charge in alone.items()}
+        join = larger if candidate.spec.charged_rows == "training" else operator.add  # a record is in one kind of rows
+        charges = {
+            name: _together(charge, later[name], join) if name in later else charge for name, charge in alone.items()
+        }
         costs = {name: charge for name, charge in alone.items() if isinstance(charge, Cost)}
         payable = all(isinstance(charge, Cost) for charge in charges.values())
         dear = {name for name, cost in costs.items() if any(not least.exceeds(cost) for least in refused.get(name, ()))}
@@ -176,17 +185,15 @@ def charges_of(algorithm: Algorithm, facts: FederationFacts, views: Mapping[str,
     return {name: charge(index, name) for index, name in enumerate(facts.parties)}
 
 
-def sum_of(first: Charge, second: Charge) -> Charge:
-    """Return the charge of two runs, or why no budget allows one of them."""
-    if isinstance(first, Cost) and isinstance(second, Cost):
-        return first + second
-    return second if isinstance(first, Cost) else first
+def charged(spec: RunSpec, facts: Mapping[str, StudyFacts] | None) -> dict[str, Charge]:
+    """Return what a run would be charged to each party at most, by what parties say of themselves."""
+    return charges_of(spec.build(), spec.facts(), views_of(facts or {}))
 
 
-def larger_of(first: Charge, second: Charge) -> Charge:
-    """Return the most that a record is charged by two runs about rows that are apart; or why no budget allows one."""
+def _together(first: Charge, second: Charge, join: Callable[[Cost, Cost], Cost]) -> Charge:
+    """Return the charge of two runs, whose costs ``join`` makes one, or why no budget allows one of them."""
     if isinstance(first, Cost) and isinstance(second, Cost):
-        return first + second.split(first)[1]
+        return join(first, second)
     return second if isinstance(first, Cost) else first
 
 

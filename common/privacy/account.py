@@ -145,6 +145,11 @@ class Cost:
         return Cost(*(times * unit for unit in self.units))
 
 
+def larger(one: Cost, other: Cost) -> Cost:
+    """Return the larger of two costs, in each unit."""
+    return Cost(*map(max, one.units, other.units))
+
+
 _NOTHING = Cost(0, 0)
 
 

@@ -7,10 +7,10 @@ drawn in shares, and for no colluders, the noise that is left hides less.
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import gammaincinv, log_ndtr
+from scipy.special import gammaincinv
 
-from parley.common.arrays import FloatArray
 from parley.common.privacy.calibration import bisect
+from parley.common.privacy.company import gaussian_deltas
 from parley.common.privacy.events import (
     ApproximateEvent,
     DrawEvent,
@@ -61,13 +61,6 @@ def _mixture(event: L2LaplaceEvent, part: float, delta: float) -> Event:
     chances = np.diff(edges)
 
     def exceeds(epsilon: float) -> bool:
-        return float(edges[0] + (chances * _gaussian_deltas(epsilon, mus)).sum()) > delta
+        return float(edges[0] + (chances * gaussian_deltas(np.full_like(mus, epsilon), mus)).sum()) > delta
 
     return ApproximateEvent(bisect(exceeds)[1] if exceeds(0.0) else 0.0, delta, event.assumptions)
-
-
-def _gaussian_deltas(epsilon: float, mus: FloatArray) -> FloatArray:
-    """Return `gaussian_delta` for each mu, (...)."""
-    upper = log_ndtr(mus / 2 - epsilon / mus)
-    lower = epsilon + log_ndtr(-mus / 2 - epsilon / mus)
-    return np.asarray(np.exp(upper) * -np.expm1(np.minimum(lower - upper, 0.0)))

@@ -434,14 +434,15 @@ class Engine:
     async def _settle(self, run: Run, recruited: Recruited, time: RoundTime, payers: Sequence[PartyClient]) -> None:
         """Choose what the run leaves open, among what the accounts of the ``payers`` pay for, and plan it."""
 
-        def keep() -> tuple[SelfEvaluation, RunSpec | None]:
-            asked = self._store.evaluation(run.id)
-            kept = keep_for_evaluation(recruited.spec, recruited.facts, asked, if_useful=run.terms.may_evaluate)
-            return kept, kept.evaluation or asked
+        def divide() -> tuple[SelfEvaluation, RunSpec | None]:
+            requested = self._store.evaluation(run.id)
+            may = run.terms.may_evaluate
+            self_evaluation = keep_for_evaluation(recruited.spec, recruited.facts, requested, if_useful=may)
+            return self_evaluation, self_evaluation.evaluation or requested
 
-        kept, evaluation = await asyncio.to_thread(keep)
+        self_evaluation, evaluation = await asyncio.to_thread(divide)
         chosen = await self._settled(
-            kept.run,
+            self_evaluation.run,
             evaluation,
             recruited.facts,
             payers,
@@ -452,7 +453,7 @@ class Engine:
 
         def plan() -> None:
             plan = Plan.of(chosen.spec, views_of(recruited.facts))
-            self._store.settle(run, chosen.spec, plan, chosen.reasons, recruited.absent, kept=kept)
+            self._store.settle(run, chosen.spec, plan, chosen.reasons, recruited.absent, kept=self_evaluation)
 
         await asyncio.to_thread(plan)
 

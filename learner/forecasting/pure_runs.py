@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from parley.common.client.affordable import Candidate
+from parley.common.client.affordable import Candidate, charged
 from parley.common.errors import InvalidInputError
 from parley.common.privacy.account import DELTA_UNITS, Account, Cost
 from parley.common.privacy.calibration import LEAST_DELTA
 from parley.common.runs.specification import RunSpec
 from parley.common.wire.party_api import StudyFacts
-from parley.learner.forecasting.selection import charged
 
 _USUAL_DELTA = 1e-6
 _PART = 0.1

@@ -31,6 +31,7 @@ from parley.common.client.affordable import (
     ask_budgets,
     ask_nobody,
     ask_room,
+    charged,
 )
 from parley.common.client.approval import enlist
 from parley.common.client.party import PartyClient
@@ -49,7 +50,7 @@ from parley.common.wire.party_api import BudgetReport, StudyFacts
 from parley.learner.forecasting.holders import Heard
 from parley.learner.forecasting.pure_runs import RunPayers, bought_by_delta, runs_left
 from parley.learner.forecasting.remedies import RefusedRun, Reviewed, smaller_runs
-from parley.learner.forecasting.selection import candidates, charged, follower_of
+from parley.learner.forecasting.selection import candidates, follower_of
 from parley.learner.forecasting.views import CostsView, ForecastView, IntervalView, OutcomeView, OwnerView, RunTime
 from parley.learner.secure_sum.coordinator import ForeseenSum, SecureSumCoordinator
 from parley.learner.storage.run_store import RunStore
@@ -329,11 +330,11 @@ class Foresight:
         """Ask those that answer for the keys that they pin, and for their ``budgets`` unless these do not count."""
         away = {name: heard.silent[name] for name in spec.names if name in heard.silent}
         members = [self.roster[name] for name in spec.names if name in facts and name not in away]
-        asked = ask_budgets(members if budgets else [], spec, self.deadline)
+        budget_reports = ask_budgets(members if budgets else [], spec, self.deadline)
         if spec.secure_sum == "none":
-            reports, foreseen = await asked, None
+            reports, foreseen = await budget_reports, None
         else:
-            reports, foreseen = await asyncio.gather(asked, self.sums.foresee(members, self.deadline))
+            reports, foreseen = await asyncio.gather(budget_reports, self.sums.foresee(members, self.deadline))
         return PartyAnswers(facts, reports, foreseen, away)
 
     async def _reviewed(  # noqa: PLR0913 -- a run, and all that is known of it
@@ -401,9 +402,8 @@ async def _review(  # noqa: PLR0913 -- the run, what is known of its parties, an
     priced = await affordable(ways, price, follower, answers.accounts, ask)
     spec = priced.candidate.spec
     objected = await asyncio.to_thread(_objected, spec, priced.alone, answers)
-    if evaluation is not None:
-        last = await asyncio.to_thread(follower_of, evaluation, spec, answers.facts)
-        await asyncio.to_thread(_object_later, last, answers, objected)
+    if follower is not None:
+        await asyncio.to_thread(_object_later, follower, answers, objected)
     review = Review(
         spec,
         priced.candidate.reasons,

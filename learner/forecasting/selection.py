@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from parley.common.algorithms import MOST_ROUNDS, REGISTRY
-from parley.common.client.affordable import Candidate, Charge, Follower, charges_of, chosen_among
-from parley.common.client.approval import views_of
+from parley.common.client.affordable import Candidate, Follower, charged, chosen_among
 from parley.common.client.party import PartyClient
 from parley.common.errors import InvalidInputError
 from parley.common.forecast.coalitions import expected_excess
@@ -40,7 +39,7 @@ def candidates(
     drafts = _ranked(spec, _allowed(facts), most_rounds) if any_algorithm else [(spec, {})]
     for draft, reasons in drafts:
         for complete, choices in draft.candidates(most_rounds):
-            yield Candidate(complete, reasons | {name: choice.why for name, choice in choices.items()})
+            yield Candidate.of(complete, choices, reasons)
 
 
 async def settled_among(  # noqa: PLR0913, PLR0917 -- a run, and what is known of its parties
@@ -65,11 +64,6 @@ async def settled_among(  # noqa: PLR0913, PLR0917 -- a run, and what is known o
         seconds,
         follower=None if evaluation is None else partial(follower_of, evaluation, run, facts),
     )
-
-
-def charged(spec: RunSpec, facts: Mapping[str, StudyFacts] | None) -> dict[str, Charge]:
-    """Return what a run would be charged to each party at most, by what parties say of themselves."""
-    return charges_of(spec.build(), spec.facts(), views_of(facts or {}))
 
 
 def follower_of(draft: RunSpec, run: RunSpec, facts: Mapping[str, StudyFacts] | None) -> Follower:

@@ -40,7 +40,7 @@ from operator import itemgetter
 from typing import Self
 
 from parley.common.errors import LedgerError
-from parley.common.privacy.account import Account, Cost
+from parley.common.privacy.account import Account, Cost, larger
 from parley.common.privacy.guarantee import Adjacency
 from parley.party.ledger.records import (
     Answered,
@@ -516,11 +516,6 @@ class Books:
 def is_used(account: Account) -> bool:
     """Say whether anything was charged to an account, or is reserved."""
     return account.spent + account.reserved != NOTHING
-
-
-def larger(one: Cost, other: Cost) -> Cost:
-    """Return the larger of two costs, in each unit."""
-    return one + other.split(one)[1]
 
 
 def _worst(by_places: Mapping[Places, Account], beside: Places = ANYWHERE) -> Account:

@@ -25,12 +25,12 @@ from itertools import combinations
 from pathlib import Path
 
 from parley.common.errors import LedgerError, ParleyError
-from parley.common.privacy.account import Account, Cost
+from parley.common.privacy.account import Account, Cost, larger
 from parley.common.privacy.guarantee import Adjacency
 from parley.common.protocol.receipts import Receipt, read_receipt, verify_receipt
 from parley.common.secure_sum.session import Identity
 from parley.common.storage.chain import finish_beginning, salvage, salvage_attachment, unused
-from parley.party.ledger.books import ALL, NOTHING, Books, is_accounted, larger
+from parley.party.ledger.books import ALL, NOTHING, Books, is_accounted
 from parley.party.ledger.ledger import SALT, SaltedPin, create_ledger, ended_in_words
 from parley.party.ledger.records import from_json
 from parley.party.ledger.sealing import Seal

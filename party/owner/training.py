@@ -14,14 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import ValidationError
 
 from parley.common.algorithms import REGISTRY
-from parley.common.client.affordable import Candidate, Charge, charges_of, chosen_among
-from parley.common.client.approval import Recruited, propose, recruit, views_of
+from parley.common.client.affordable import Candidate, charged, chosen_among
+from parley.common.client.approval import Recruited, propose, recruit
 from parley.common.client.endpoints import PeerEntry
 from parley.common.client.federation import HttpFederation
 from parley.common.client.party import PartyClient
@@ -123,14 +124,8 @@ async def learn(
 
 async def _settled(recruited: Recruited, parties: Sequence[PartyClient], deadline: float) -> RunSpec:
     """Return the run with all chosen that it leaves open, among what the accounts of the parties pay for."""
-    ways = (
-        Candidate(spec, {name: choice.why for name, choice in choices.items()})
-        for spec, choices in recruited.spec.candidates()
-    )
-
-    def price(spec: RunSpec) -> dict[str, Charge]:
-        return charges_of(spec.build(), spec.facts(), views_of(recruited.facts))
-
+    ways = (Candidate.of(spec, choices) for spec, choices in recruited.spec.candidates())
+    price = partial(charged, facts=recruited.facts)
     return (await chosen_among(ways, price, parties, deadline)).spec
 
 

@@ -10,7 +10,8 @@ from scipy.stats import gamma, norm
 
 from parley.common.privacy.accountant import epsilon_after
 from parley.common.privacy.calibration import gaussian_delta
-from parley.common.privacy.co_owner import _gaussian_deltas, with_part
+from parley.common.privacy.co_owner import with_part
+from parley.common.privacy.company import gaussian_deltas
 from parley.common.privacy.events import (
     FLOATS,
     ApproximateEvent,
@@ -86,4 +87,4 @@ def test_profiles_of_many_gaussians_are_those_of_each() -> None:
     mus = np.geomspace(1e-3, 100, 60)
     for epsilon in (0.0, 0.01, 1.0, 30.0):
         each = [gaussian_delta(epsilon, mu) for mu in mus.tolist()]
-        assert _gaussian_deltas(epsilon, mus) == pytest.approx(each, rel=1e-12, abs=0)
+        assert gaussian_deltas(np.full_like(mus, epsilon), mus) == pytest.approx(each, rel=1e-12, abs=0)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from parley.common.algorithms import REGISTRY, build_algorithm
-from parley.common.client.affordable import Candidate, ask_room, charges_of
+from parley.common.client.affordable import Candidate, ask_room, charged, charges_of
 from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
 from parley.common.errors import BudgetExhaustedError, InvalidInputError, PartyRefusedError
@@ -138,7 +138,7 @@ def test_costs_are_shown_as_they_are() -> None:
 def owners(spec: RunSpec, outcome: Forecast | NoForecast, **answers: Any) -> list[OwnerView]:  # noqa: ANN401
     """What a report says of each owner."""
     room, said = answers.pop("room", {}), report.PartyAnswers(**answers)
-    charges = selection.charged(spec, said.facts)
+    charges = charged(spec, said.facts)
     objected = report._objected(spec, charges, said)
     review = report.Review(spec, {}, charges, objected, room, said, spec, 50)
     return list(report._owners(review, spec.facts(), outcome))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from parley.common.algorithms import REGISTRY
+from parley.common.client.affordable import charged
 from parley.common.errors import BudgetExhaustedError
 from parley.common.privacy.account import Account, limit
 from parley.common.runs.specification import RunSpec
@@ -34,7 +35,7 @@ def refused(
 
     def review(changed: RunSpec) -> Iterator[Reviewed]:
         for way in selection.candidates(changed, None, 50, any_algorithm=False):
-            charges = selection.charged(way.spec, None)
+            charges = charged(way.spec, None)
             over = any(member.budget.delta > rules.get("max_delta_per_run", 1) for member in changed.parties)
             yield charges, dict.fromkeys(changed.names, {"max_delta_per_run": "too much"} if over else {})
 
