@@ -179,7 +179,7 @@ def in_span(basis: FloatArray, shard: Shard) -> Shard:
     """Return the views x' = B x / |B x| of a shard (n, d), in N features; 0 if B x is 0."""
     views = shard.X @ basis.T
     lengths = np.linalg.norm(views, axis=-1, keepdims=True)
-    return Shard(np.divide(views, lengths, out=np.zeros_like(views), where=lengths > 0), shard.y, shard.mask)
+    return shard.replaced(np.divide(views, lengths, out=np.zeros_like(views), where=lengths > 0))
 
 
 def weigh(loss: Loss, basis: FloatArray, rows: Shard, regularization: float) -> FloatArray:

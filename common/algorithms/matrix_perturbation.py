@@ -57,7 +57,7 @@ class MatrixPerturbation(Algorithm):
         scale = (facts.own_epsilon * strength)[..., None, None]
         root = np.linalg.cholesky(np.eye(d) + bend @ np.swapaxes(bend, -1, -2) / scale)
         rows = np.swapaxes(np.linalg.solve(root, np.swapaxes(prepared.X, -1, -2)), -1, -2)
-        bent_weights = minimise(facts.loss, Shard(rows, prepared.y, prepared.mask), strength)
+        bent_weights = minimise(facts.loss, prepared.replaced(rows), strength)
         weights = np.linalg.solve(np.swapaxes(root, -1, -2), bent_weights[..., None])[..., 0]
         return to_integers(np.clip(np.asarray(weights, dtype=np.float64), -MAX_NORM, MAX_NORM))
 

@@ -169,7 +169,7 @@ class Loading:
         X, y = self._examples(n_rows)
         if self._share is not None:
             move_held_out_last(X, y, self._share)
-        return Shard.adopt(X, y, self._norm)
+        return Shard.adopt(X, y, self._norm, None)
 
     def _examples(self, n_rows: int) -> tuple[FloatArray, FloatArray]:
         """Return X (n_rows, d) and y (n_rows,) of the first rows; dropped rows are zero."""
@@ -332,7 +332,7 @@ class RowLoading(Loading):
 
     def _part(self, n_rows: int) -> None:
         """Store the rows that have arrived since the last part, and make room for the next."""
-        self._parts.append(_Packed(Shard.adopt(*super()._examples(self._end - self._first), self._norm)))
+        self._parts.append(_Packed(Shard.adopt(*super()._examples(self._end - self._first), self._norm, None)))
         self._X = np.zeros((n_rows, self._layout.n_columns))  # zeros for a column that is absent
         self._y, self._dropped = np.ones(n_rows), np.zeros(n_rows, dtype=np.bool_)
         self._first = self._end

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from parley.common.arrays import BoolArray, FloatArray, IntArray
+from parley.common.data.weighing import Weighing
 from parley.common.encoding.fixed_point import FEATURE_BITS, Norm, truncate
 
 _S = TypeVar("_S", bound="Shard")
@@ -41,38 +42,67 @@ class Shard:
 
     Rows of X have norm at most 1 by ``norm`` and lie on the grid of 2^-16; y lies in [-1, 1], and is -1 or +1 for two
     classes. Leading axes stack parties: one party has none, K stacked parties have one of length K.
+
+    ``weighing`` says which rows are one person's, and how much each counts; None if each is an example of weight 1. A
+    shard that is made of another says whose it is: there is no default, so that no person becomes several by mistake.
     """
 
     X: FloatArray
     y: FloatArray
     mask: BoolArray
     norm: Norm
+    weighing: Weighing | None
     _norms_l1: list[FloatArray] = field(init=False, repr=False)
 
-    def __init__(self, X: FloatArray, y: FloatArray, mask: BoolArray | None = None, norm: Norm = "euclidean") -> None:
+    def __init__(  # noqa: PLR0913 -- two of them by name
+        self,
+        X: FloatArray,
+        y: FloatArray,
+        mask: BoolArray | None = None,
+        norm: Norm = "euclidean",
+        *,
+        begins: BoolArray | None = None,
+        given: FloatArray | None = None,
+    ) -> None:
         X, y = (np.array(values, dtype=np.float64, order="C") for values in (X, y))
         if X.ndim < 2 or y.shape != X.shape[:-1] or (mask is not None and mask.shape != y.shape):  # noqa: PLR2004
             raise ValueError(f"X must be (..., n, d) and y, mask (..., n); got {X.shape} and {y.shape}")
         mask = np.ones(y.shape, dtype=np.bool_) if mask is None else np.array(mask, dtype=np.bool_)
         _make_safe(X.reshape(-1, X.shape[-1]), y.reshape(-1), mask.reshape(-1), norm)
-        keep(self, X=X, y=y, mask=mask, norm=norm)
+        keep(self, X=X, y=y, mask=mask, norm=norm, weighing=Weighing.of(mask, begins, given))
 
     @classmethod
-    def adopt(cls, X: FloatArray, y: FloatArray, norm: Norm = "euclidean") -> Shard:
+    def adopt(cls, X: FloatArray, y: FloatArray, norm: Norm, weighing: Weighing | None) -> Shard:
         """Make a shard from X (n, d) and y (n,), which the caller gives away.
 
         They are made safe in place, without a copy.
         """
         if not (X.ndim == 2 and X.flags.c_contiguous and y.flags.c_contiguous and X.flags.writeable):  # noqa: PLR2004
-            return Shard(X, y, norm=norm)
+            return _weighed(Shard(X, y, norm=norm), weighing)
         mask = np.ones(y.shape, dtype=np.bool_)
         _make_safe(X, y, mask, norm)
-        return assembled(Shard, X=X, y=y, mask=mask, norm=norm)
+        return assembled(Shard, X=X, y=y, mask=mask, norm=norm, weighing=weighing)
 
     @property
     def n_examples(self) -> IntArray:
-        """The number of examples, (...)."""
+        """The number of examples, (...): of persons, or of rows that stand for themselves."""
+        counted = self.mask if self.begins is None else self.mask & self.begins
+        return np.asarray(counted.sum(axis=-1), dtype=np.int64)
+
+    @property
+    def n_rows(self) -> IntArray:
+        """The number of rows, (...), which is private if examples are persons."""
         return np.asarray(self.mask.sum(axis=-1), dtype=np.int64)
+
+    @property
+    def begins(self) -> BoolArray | None:
+        """Whether each row (..., n) is the first of its person; None if each row is an example."""
+        return None if self.weighing is None else self.weighing.begins
+
+    @property
+    def weights(self) -> FloatArray:
+        """How much each row counts, (..., n): 1, or less by `parley.common.data.weighing`; 0 on padding."""
+        return self.mask.astype(np.float64) if self.weighing is None else self.weighing.weights(self.mask)
 
     @property
     def n_features(self) -> int:
@@ -120,16 +150,48 @@ class Shard:
         if n <= most:
             yield self
             return
-        for start in range(0, n, most):
-            yield self.view(slice(start, start + most))
+        start = 0
+        while start < n:
+            end = self._end_of_person(min(start + most, n))
+            yield self.view(slice(start, end))
+            start = end
+
+    def _end_of_person(self, end: int) -> int:
+        """Return the end of the person, at every party, whose rows the place before ``end`` is among."""
+        begins = self.begins
+        while begins is not None and end < begins.shape[-1] and not begins[..., end].all():
+            end += 1
+        return end
 
     def view(self, rows: slice) -> Shard:
-        """Return some rows, as safe as all of them, without a copy."""
+        """Return some rows, as safe as all of them, without a copy; each keeps its weight."""
         return self._view((..., rows))
+
+    def examples(self, first: int, end: int | None = None) -> Shard:
+        """Return some of one party's examples, from the ``first`` to before the ``end``, without a copy."""
+        if self.begins is None:
+            return self.view(slice(first, end))
+        places = np.append(np.flatnonzero(self.begins), len(self.y))
+        most = len(places) - 1
+        return self.view(slice(int(places[min(first, most)]), int(places[min(most if end is None else end, most)])))
+
+    def take_examples(self, which: IntArray) -> Shard:
+        """Return some of one party's examples, all rows of each, in this order."""
+        if self.begins is None:
+            return self.take(which)
+        first = np.flatnonzero(self.begins)
+        ends = np.append(first[1:], len(self.y))
+        return self.take(np.concatenate([np.arange(0), *map(np.arange, first[which], ends[which])]))
 
     def relabelled(self, y: FloatArray) -> Shard:
         """Return the same rows with other labels (..., n), each -1 or +1."""
-        return assembled(Shard, X=self.X, y=y, mask=self.mask, norm=self.norm, _norms_l1=self._norms_l1)
+        return assembled(
+            Shard, X=self.X, y=y, mask=self.mask, norm=self.norm, weighing=self.weighing, _norms_l1=self._norms_l1
+        )
+
+    def replaced(self, X: FloatArray) -> Shard:
+        """Return the same examples with other rows (..., n, k), which are made safe in the 2-norm."""
+        return _weighed(Shard(X, self.y, self.mask), self.weighing)
 
     def parties(self, most: int) -> Iterator[tuple[slice | EllipsisType, Shard]]:
         """Yield at most ``most`` parties of a stack at a time, in order, with the index of each.
@@ -147,6 +209,7 @@ class Shard:
         """Return the rows that an index into y selects."""
         return assembled(
             Shard, X=self.X[(*index, slice(None))], y=self.y[index], mask=self.mask[index], norm=self.norm,
+            weighing=self.weighing and self.weighing.at(index, self.mask),
             _norms_l1=[norms[index] for norms in self._norms_l1],
         )  # fmt: skip
 
@@ -159,34 +222,48 @@ class Shard:
         """Stack shards of this one's kind, as `stack` does."""
         longest = max(shard.X.shape[-2] for shard in shards)
         X, y, mask = zip(*(_pad(shard, longest) for shard in shards), strict=True)
-        return Shard(np.stack(X), np.stack(y), np.stack(mask), self.norm)
+        stacked = Shard(np.stack(X), np.stack(y), np.stack(mask), self.norm)
+        return _weighed(stacked, Weighing.stacked([shard.weighing for shard in shards], longest))
 
     def take(self, places: IntArray) -> Shard:
-        """Return some rows of one party, in this order."""
-        return Shard.adopt(self.X[places], self.y[places], self.norm)
+        """Return some rows of one party, in this order. Raises ValueError if those of a person do not stand together.
+
+        If only some rows of a person are taken, these are weighed as all of it.
+        """
+        weighing = self.weighing and self.weighing.taken(places)
+        return Shard.adopt(self.X[places], self.y[places], self.norm, weighing)
 
     def party(self, index: int) -> Shard:
         """Return the shard of one party of a stack, without its padding."""
         keep = self.mask[index]
-        return Shard.adopt(self.X[index][keep], self.y[index][keep], self.norm)
+        weighing = self.weighing and self.weighing.at((slice(index, index + 1),), self.mask).kept(keep[None])
+        return Shard.adopt(self.X[index][keep], self.y[index][keep], self.norm, weighing)
 
     def pooled(self) -> Shard:
         """Return all examples of a stack as one party's, as a trusted curator would hold them."""
-        return Shard.adopt(self.X[self.mask], self.y[self.mask], self.norm)
+        weighing = self.weighing and self.weighing.kept(self.mask)
+        return Shard.adopt(self.X[self.mask], self.y[self.mask], self.norm, weighing)
 
 
 def keep(shard: Shard, **fields: Any) -> None:  # noqa: ANN401 -- its own
     """Set the fields of a frozen shard; arrays are read-only from then on."""
-    for name, value in ({"_norms_l1": []} | fields).items():
+    defaults: dict[str, Any] = {} if hasattr(shard, "_norms_l1") else {"_norms_l1": []}
+    for name, value in (defaults | fields).items():
         if isinstance(value, np.ndarray):
             value.flags.writeable = False
         object.__setattr__(shard, name, value)
 
 
-def assembled(kind: type[_S], **fields: Any) -> _S:  # noqa: ANN401 -- its own
+def _weighed(shard: Shard, weighing: Weighing | None) -> Shard:
+    """Return a shard that nobody else has yet, with its rows weighed so."""
+    keep(shard, weighing=weighing)
+    return shard
+
+
+def assembled(kind: type[_S], *, weighing: Weighing | None, **fields: Any) -> _S:  # noqa: ANN401 -- its own
     """Build a shard from values that are safe already."""
     shard = object.__new__(kind)
-    keep(shard, **fields)
+    keep(shard, weighing=weighing, **fields)
     return shard
 
 

@@ -21,6 +21,7 @@ from scipy.sparse import csr_array, vstack
 
 from parley.common.arrays import BoolArray, FloatArray, IntArray
 from parley.common.data.shard import OUTWARDS, SURELY_INSIDE, Shard, assembled, into_unit_cube, keep
+from parley.common.data.weighing import Weighing
 from parley.common.encoding.fixed_point import FEATURE_BITS, Norm, truncate
 from parley.common.errors import InvalidInputError
 
@@ -43,7 +44,16 @@ class SparseShard(Shard):
 
     rows: Matrix
 
-    def __init__(self, rows: Matrix, y: FloatArray, mask: BoolArray | None = None, norm: Norm = "euclidean") -> None:
+    def __init__(  # noqa: PLR0913 -- two of them by name
+        self,
+        rows: Matrix,
+        y: FloatArray,
+        mask: BoolArray | None = None,
+        norm: Norm = "euclidean",
+        *,
+        begins: BoolArray | None = None,
+        given: FloatArray | None = None,
+    ) -> None:
         y = np.array(y, dtype=np.float64)
         mask = np.ones(y.shape, dtype=np.bool_) if mask is None else np.array(mask, dtype=np.bool_)
         if rows.ndim != 2 or rows.shape[0] != y.size or mask.shape != y.shape:  # noqa: PLR2004
@@ -51,7 +61,7 @@ class SparseShard(Shard):
         safe: Matrix = csr_array(rows).astype(np.float64, copy=True)
         safe.check_format()  # an index beyond the columns would have products read what is no part of them
         safe = _made_safe(safe, y.reshape(-1), mask.reshape(-1), norm)
-        keep(self, rows=_locked(safe), y=y, mask=mask, norm=norm)
+        keep(self, rows=_locked(safe), y=y, mask=mask, norm=norm, weighing=Weighing.of(mask, begins, given))
 
     @staticmethod
     def of(shard: Shard) -> SparseShard:
@@ -59,7 +69,7 @@ class SparseShard(Shard):
         if isinstance(shard, SparseShard):
             return shard
         rows = csr_array(shard.X.reshape(-1, shard.n_features))
-        return _assembled(rows, shard.y, shard.mask, shard.norm)
+        return _assembled(rows, shard.y, shard.mask, shard.norm, shard.weighing)
 
     @property
     def X(self) -> FloatArray:
@@ -113,30 +123,36 @@ class SparseShard(Shard):
 
     def relabelled(self, y: FloatArray) -> Shard:
         """Return the same rows with other labels (..., n), each -1 or +1."""
-        return _assembled(self.rows, y, self.mask, self.norm, _norms_l1=self._norms_l1)
+        return _assembled(self.rows, y, self.mask, self.norm, self.weighing, _norms_l1=self._norms_l1)
 
     def dense(self) -> Shard:
         """Return the same examples with dense rows."""
-        return assembled(Shard, X=self.X, y=self.y, mask=self.mask, norm=self.norm, _norms_l1=list(self._norms_l1))
+        return assembled(
+            Shard, X=self.X, y=self.y, mask=self.mask, norm=self.norm, weighing=self.weighing,
+            _norms_l1=list(self._norms_l1),
+        )  # fmt: skip
 
     def take(self, places: IntArray) -> Shard:
-        """Return some rows of one party, in this order."""
-        return self._taken(places, self.y[places])
+        """Return some rows of one party, in this order, as `Shard.take` does."""
+        return self._taken(places, self.y[places], self.weighing and self.weighing.taken(places))
 
     def party(self, index: int) -> Shard:
         """Return the shard of one party of a stack, without its padding."""
         n = self.y.shape[-1]
         places = index * n + np.flatnonzero(self.mask[index])
-        return self._taken(places, self.y[index][self.mask[index]])
+        keep = self.mask[index]
+        weighing = self.weighing and self.weighing.at((slice(index, index + 1),), self.mask).kept(keep[None])
+        return self._taken(places, self.y[index][keep], weighing)
 
     def pooled(self) -> Shard:
         """Return all examples of a stack as one party's, as a trusted curator would hold them."""
-        return self._taken(np.flatnonzero(self.mask), self.y[self.mask])
+        weighing = self.weighing and self.weighing.kept(self.mask)
+        return self._taken(np.flatnonzero(self.mask), self.y[self.mask], weighing)
 
-    def _taken(self, places: IntArray, y: FloatArray) -> SparseShard:
+    def _taken(self, places: IntArray, y: FloatArray, weighing: Weighing | None) -> SparseShard:
         """Return some rows, none of them padding."""
         mask = np.ones(y.shape, dtype=np.bool_)
-        return _assembled(self.rows[places], y.copy(), mask, self.norm)
+        return _assembled(self.rows[places], y.copy(), mask, self.norm, weighing)
 
     def _alone(self) -> Iterator[Matrix]:
         """Yield the rows of each party of a stack."""
@@ -152,7 +168,8 @@ class SparseShard(Shard):
         together = last - first + 1 == places.size
         rows = self.rows[first : last + 1] if together else self.rows[places.reshape(-1)]
         norms_l1 = [norms[index] for norms in self._norms_l1]
-        return _assembled(rows, self.y[index], self.mask[index], self.norm, _norms_l1=norms_l1)
+        weighing = self.weighing and self.weighing.at(index, self.mask)
+        return _assembled(rows, self.y[index], self.mask[index], self.norm, weighing, _norms_l1=norms_l1)
 
     def stacked_with(self, shards: Sequence[Shard]) -> Shard:
         """Stack shards, as `stack` does, with sparse rows."""
@@ -162,7 +179,8 @@ class SparseShard(Shard):
         rows = [part for shard, extra in filled for part in (shard.rows, csr_array((extra, self.n_features)))]
         y, mask = (np.stack([np.pad(getattr(shard, name), (0, extra)) for shard, extra in filled]) for name in _PADDED)
         y[~mask] = 1.0
-        return _assembled(csr_array(vstack(rows, format="csr")), y, mask, self.norm)
+        weighing = Weighing.stacked([shard.weighing for shard in parts], longest)
+        return _assembled(csr_array(vstack(rows, format="csr")), y, mask, self.norm, weighing)
 
 
 def in_occurring_columns(shard: SparseShard) -> tuple[Shard, IntArray]:
@@ -174,7 +192,7 @@ def in_occurring_columns(shard: SparseShard) -> tuple[Shard, IntArray]:
     occurs[rows.indices] = True
     place = np.cumsum(occurs)[rows.indices] - 1
     narrow = csr_array((rows.data, place, rows.indptr), shape=(rows.shape[0], int(occurs.sum())))
-    narrowed = _assembled(narrow, shard.y, shard.mask, shard.norm)
+    narrowed = _assembled(narrow, shard.y, shard.mask, shard.norm, shard.weighing)
     numbers = math.prod(narrow.shape)
     return narrowed.dense() if numbers <= min(_MOST_FILLED, _FILLED * narrow.nnz) else narrowed, np.flatnonzero(occurs)
 
@@ -182,9 +200,11 @@ def in_occurring_columns(shard: SparseShard) -> tuple[Shard, IntArray]:
 _PADDED = ("y", "mask")
 
 
-def _assembled(rows: Matrix, y: FloatArray, mask: BoolArray, norm: Norm, **norms: list[FloatArray]) -> SparseShard:
+def _assembled(
+    rows: Matrix, y: FloatArray, mask: BoolArray, norm: Norm, weighing: Weighing | None, **norms: list[FloatArray]
+) -> SparseShard:
     """Build a shard from rows that are safe already."""
-    return assembled(SparseShard, rows=_locked(rows), y=y, mask=mask, norm=norm, **norms)
+    return assembled(SparseShard, rows=_locked(rows), y=y, mask=mask, norm=norm, weighing=weighing, **norms)
 
 
 def _locked(rows: Matrix) -> Matrix:

@@ -50,7 +50,7 @@ from parley.common.data.columns import (
 )
 from parley.common.encoding.canonical_json import canonical_digest
 from parley.common.encoding.fixed_point import Norm
-from parley.common.strict import Digest, PlainName, PlainText, Strict
+from parley.common.strict import Digest, Name, PlainName, PlainText, Strict
 
 Rows = Literal["training", "held_out"]
 """Which rows a run is about; all are for training if a study holds none out."""
@@ -104,6 +104,30 @@ def move_held_out_last(X: FloatArray, y: FloatArray, share: float) -> None:
             values[end : end + len(others)] = others
             end += len(others)
         values[end:] = held_out
+
+
+# ── whose rows are one ───────────────────────────────────────────────────────
+
+MOST_ROWS_OF_A_PERSON = 2**17
+"""The most rows of a person that a study may allow: a block of rows holds a person whole."""
+
+
+class Person(Strict):
+    """The column whose values say which rows are one person's, so that all of them are hidden together.
+
+    Of a person's rows in one table the first ``most_rows`` count. This bound is public, and so is the number of
+    persons; how many rows a person or an owner has is not. A row without an identifier is refused, or counts as a
+    person ``alone``: somebody who has such rows beside others is hidden in pieces.
+    """
+
+    column: Name
+    most_rows: Annotated[
+        int, Field(ge=1, le=MOST_ROWS_OF_A_PERSON, description="of a person's rows, so many count at most")
+    ] = 1000
+    missing: Annotated[
+        Literal["refuse", "alone"],
+        Field(description="a row without an identifier is refused, or is a person by itself"),
+    ] = "refuse"
 
 
 # ── losses that a study may name ─────────────────────────────────────────────
@@ -316,7 +340,7 @@ class Study(Strict):
     what it is and what for, as a column's ``description`` and ``unit`` do: all of it is in the digest that parties
     approve, so nobody's words change under them. ``hold_out`` is the share of each owner's rows that is kept for
     evaluation; see `parley.common.data.study`. ``class_weights`` are those of its runs, unless a run states others; see
-    `parley.common.data.class_weights`.
+    `parley.common.data.class_weights`. If ``person`` is stated, examples are persons, each of all its rows.
     """
 
     format: Literal["parley-study-2"] = "parley-study-2"
@@ -343,6 +367,7 @@ class Study(Strict):
     auxiliary: Digest | None = None
     hold_out: HoldOut | None = None
     class_weights: Annotated[ClassWeights | None, Field(exclude_if=lambda stated: stated is None)] = None
+    person: Annotated[Person | None, Field(exclude_if=lambda stated: stated is None)] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -404,6 +429,25 @@ class Study(Strict):
     def _class_weights_fit(self) -> Self:
         resolved_weights(self.class_weights, self.label)
         return self
+
+    @model_validator(mode="after")
+    def _person_is_no_feature(self) -> Self:
+        if self.person is not None and self.person.column in self.table_names:
+            raise ValueError(
+                f"person: {self.person.column!r} is a feature or the label: a model that has learnt an identifier "
+                "knows persons by it"
+            )
+        return self
+
+    @property
+    def unit(self) -> Literal["replace_one", "person"]:
+        """What its runs hide, and what is counted as an example: a record, or all rows of a person."""
+        return "replace_one" if self.person is None else "person"
+
+    @property
+    def most_rows(self) -> int:
+        """The most rows that an example has: 1 unless it is a person."""
+        return 1 if self.person is None else self.person.most_rows
 
     @property
     def named(self) -> tuple[Feature | Category, ...]:

@@ -11,17 +11,41 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from parley.common.privacy.calibration import Calibration  # which loads scipy, and settings need not
 
-Adjacency = Literal["replace_one", "whole_party"]
+Adjacency = Literal["replace_one", "person", "whole_party"]
+"""What two neighbouring data sets differ in: one record, all rows of one person with one owner, or all of an owner's.
 
-
-Unit = Literal["replace_one", "whole_party", "auxiliary_row"]
+`hides` says which of them hides which.
+"""
+Unit = Adjacency | Literal["auxiliary_row"]
 """What a guarantee hides: an adjacency, or one of the public rows, which is its owner's and no party's to hide."""
 HIDDEN: Mapping[Unit, str] = {
     "replace_one": "one record replaced",
+    "person": "all rows of one person, with one owner, replaced",
     "whole_party": "all the data of a party replaced",
     "auxiliary_row": "one of the public rows replaced",
 }
 """What each unit hides, in words."""
+UNIT_NAMES: Mapping[Unit, str] = {
+    "replace_one": "record",
+    "person": "person",
+    "whole_party": "party",
+    "auxiliary_row": "public row",
+}
+"""The one word for each unit, on pages and cards, in refusals and certificates."""
+
+
+def hides(stronger: Adjacency, weaker: Adjacency, overlap: int = 1) -> bool:
+    """Return whether what hides the one also hides the other, of the same epsilon and delta.
+
+    All rows of a person hide each of them. All that an owner holds hides each record, and a person only if nobody has
+    rows with two owners: with ``overlap`` s, a person is s owners' data.
+
+    >>> hides("person", "replace_one"), hides("replace_one", "person"), hides("whole_party", "person", overlap=2)
+    (True, False, False)
+    """
+    if weaker in {stronger, "replace_one"}:
+        return True
+    return stronger == "whole_party" and overlap == 1
 
 
 NEXT_TO_NOTHING = 20

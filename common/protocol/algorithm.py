@@ -44,11 +44,13 @@ class Choice:
 class Algorithm(ABC):
     """A paper's algorithm: a frozen dataclass whose fields are the run's parameters, validated when built.
 
-    ``adjacency`` is what its events hide: one record replaced by another, or all the data of a party. ``curator`` marks
+    ``adjacency`` is what its events hide: one example, which is a record or a person (`adjacency_of`), or all the data
+    of a party. ``curator`` marks
     baselines in which one trusted curator holds all shards (a federation of one party). ``rows`` says which rows it is
     about if a study holds some out. ``trains`` says that it makes a model. ``norms`` are those by which rows may be
     bounded, and ``sparse`` says that they may be sparse. ``weighs_classes`` says that training takes class weights: its
     proofs hold for every convex loss of one example with the constants of weight 1 (`parley.common.learning.losses`).
+    ``persons`` says that an example may be a person of several rows.
     """
 
     __slots__ = ()
@@ -60,6 +62,12 @@ class Algorithm(ABC):
     norms: ClassVar[frozenset[Norm]] = frozenset({"euclidean"})
     sparse: ClassVar[bool] = False
     weighs_classes: ClassVar[bool] = False
+    persons: ClassVar[bool] = False
+
+    @classmethod
+    def adjacency_of(cls, unit: Adjacency) -> Adjacency:
+        """Return what its events hide in runs whose examples are records, or persons."""
+        return cls.adjacency if cls.adjacency == "whole_party" else unit
 
     @property
     def makes_one_model(self) -> bool:
@@ -108,6 +116,11 @@ class Algorithm(ABC):
         if self.trains and not self.weighs_classes and facts.loss.class_weights:
             raise InvalidInputError(
                 "the algorithm takes no class weights: to train with them, take dp_gd, average or release"
+            )
+        if facts.unit == "person" and not self.persons:
+            raise InvalidInputError(
+                "the algorithm hides one row each, and the study's examples are persons, who may have several: to "
+                "train, take dp_gd, average or release"
             )
         if facts.norm not in self.norms:
             raise InvalidInputError(

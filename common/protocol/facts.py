@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, fields, replace
 from itertools import compress
 from types import EllipsisType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,8 @@ class FederationFacts:
     the specification's digest, so that random numbers in training are drawn the same again. ``norm`` is that by which
     rows are at most 1; ``row_entries`` is the most numbers of a row that are not zero, if rows are sparse.
     ``classifiers`` (K,) are the kinds that owners chose to train, where they are known: each party knows its own, a
-    simulation all.
+    simulation all. ``unit`` is what counts as an example, a record or a person of at most ``most_rows`` rows;
+    ``overlap`` is the most owners that have rows of the same person.
     """
 
     parties: tuple[str, ...]
@@ -59,6 +60,9 @@ class FederationFacts:
     classifiers: tuple[LocalClassifier | None, ...] = ()
     norm: Norm = "euclidean"
     row_entries: int | None = None
+    unit: Literal["replace_one", "person"] = "replace_one"
+    most_rows: int = 1
+    overlap: int = 1
 
     def __post_init__(self) -> None:
         if not 1 <= self.minimum_contributors <= len(self.parties):
@@ -67,6 +71,11 @@ class FederationFacts:
             )
         if not 0 <= self.colluders < self.minimum_contributors:
             raise InvalidInputError(f"colluders must lie between 0 and minimum_contributors - 1, not {self.colluders}")
+        if not 1 <= self.overlap <= len(self.parties):
+            raise InvalidInputError(
+                f"overlap must lie between 1 and the {len(self.parties)} parties, not {self.overlap}: it says with how "
+                "many of them the same person may have rows"
+            )
 
     @classmethod
     def uniform(
@@ -115,6 +124,7 @@ class FederationFacts:
             colluders=0,
             secure_sum=False,
             classifiers=(),
+            overlap=1,
         )
 
     def coalition(self, members: npt.NDArray[np.bool_]) -> FederationFacts:
@@ -131,6 +141,7 @@ class FederationFacts:
             delta=self.delta[members],
             minimum_contributors=max(1, int(members.sum()) - missing),
             classifiers=(),
+            overlap=min(self.overlap, int(members.sum())),
         )
 
     @property
@@ -173,6 +184,11 @@ class FederationFacts:
         if self.study is None:
             raise InvalidInputError("the algorithm asks about a study's columns, and the rows are of no study")
         return self.study
+
+    @property
+    def most_total_rows(self) -> IntArray:
+        """The most rows that each party's examples may have, (K,): as many as examples, unless these are persons."""
+        return self.n_examples * self.most_rows
 
     def examples(self, contributors: tuple[int, ...]) -> int:
         """Return how many examples these parties hold together."""

@@ -24,7 +24,7 @@ from parley.common.encoding.fixed_point import MAX_EXAMPLES
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import build_loss
 from parley.common.privacy.calibration import LEAST_EPSILON, MOST_EPSILON, check_budget
-from parley.common.privacy.guarantee import Adjacency
+from parley.common.privacy.guarantee import UNIT_NAMES, Adjacency, hides
 from parley.common.protocol.algorithm import Algorithm, Choice
 from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.messages import Question
@@ -136,6 +136,25 @@ class PublicRows(Strict):
         return cls(digest=digest_of_rows(rows), rows=rows.shape[0], width=rows.shape[1])
 
 
+def _hides_too_little(outline: RunOutline, hidden: Adjacency) -> str:
+    """Return why an algorithm does not hide what a run must hide."""
+    name, unit = outline.algorithm, UNIT_NAMES[hidden]
+    if outline.adjacency == "whole_party":
+        return (
+            f"the run must hide whole parties, and {name} hides one {unit} each: its noise is scaled to the norm of "
+            f"one {unit}'s part, not to all that a party holds"
+        )
+    if hidden == "whole_party":
+        return (
+            f"the run must hide persons who have rows with up to {outline.overlap} owners, and {name} hides all that "
+            "one owner holds: with two of them a person is two owners' data"
+        )
+    return (
+        f"the run must hide persons, and the study {outline.study.name} names no column that says whose a row is: it "
+        'needs person = {"column": ...}, which its owners agree on'
+    )
+
+
 def _digest_as_written(text: str) -> str:
     """Return the digest that a specification had for the version that wrote it; the first versions listed members."""
     content: dict[str, Any] = own_json(text)
@@ -155,6 +174,7 @@ class RunOutline(Strict):
     ``answer_every`` is r: a party that misses r rounds in a row is dropped. Above 1, rounds are asynchronous.
     ``adjacency`` is the least that the run must hide: an algorithm that hides whole parties hides records too.
     ``public`` names the public rows that the run asks about, if it does. ``class_weights`` replace those of the study.
+    ``overlap`` is s: the same person, or record, may be with so many of the owners, and is hidden at all of them.
     """
 
     study: Study
@@ -167,6 +187,11 @@ class RunOutline(Strict):
     adjacency: Adjacency = "replace_one"
     public: PublicRows | None = None
     class_weights: Annotated[ClassWeights | None, Field(exclude_if=lambda stated: stated is None)] = None
+    overlap: Annotated[
+        int,
+        Field(ge=1, le=MOST_PARTIES, description="with how many of the owners the same person may have rows"),
+        Field(exclude_if=lambda stated: stated == 1),
+    ] = 1
 
     @model_validator(mode="after")
     def _class_weights_fit(self) -> Self:
@@ -274,11 +299,9 @@ class RunSpec(RunOutline):
     def build(self) -> Algorithm:
         """Build the algorithm with its parameters. Raises InvalidInputError, also if it hides less than it must."""
         algorithm = build_algorithm(self.algorithm, self.parameters)
-        if self.adjacency == "whole_party" and algorithm.adjacency != "whole_party":
-            raise InvalidInputError(
-                f"the run must hide whole parties, and {self.algorithm} hides one record each: its noise is scaled to "
-                "the norm of one record's part, not to all that a party holds"
-            )
+        hidden = algorithm.adjacency_of(self.study.unit)
+        if not hides(hidden, self.adjacency, self.overlap):
+            raise InvalidInputError(_hides_too_little(self, hidden))
         return algorithm
 
     def settled(self, most_rounds: int = MOST_ROUNDS) -> tuple[Self, dict[str, Choice]]:
@@ -333,6 +356,9 @@ class RunSpec(RunOutline):
             study=self.study,
             norm=self.study.norm,
             row_entries=self.study.row_entries,
+            unit=self.study.unit,
+            most_rows=self.study.most_rows,
+            overlap=self.overlap,
         )
 
     def with_sizes(self, sizes: Mapping[str, int]) -> Self:

@@ -162,7 +162,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         """Return the scores of rows (n, d): (n,) for the second of two classes, (n, K) for K classes."""
         check_is_fitted(self)
         rows = _design(self.study_, validate_data(self, X, dtype=np.float64, reset=False))
-        return self.model_.scores(Shard.adopt(rows, np.ones(len(rows))).X)
+        return self.model_.scores(Shard.adopt(rows, np.ones(len(rows)), "euclidean", None).X)
 
     def predict(self, X: npt.ArrayLike) -> npt.NDArray[Any]:
         """Return the classes of rows (n, d), (n,)."""

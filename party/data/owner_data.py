@@ -128,7 +128,7 @@ def load_apart(data: Data, study: Study, places: tuple[int, int | None] | None =
         matrix: Matrix = csr_array((rows[0], rows[1], rows[2]), shape=(len(y), study.n_features))
         shard: Shard = SparseShard(matrix, y, norm=study.norm)
     else:
-        shard = Shard.adopt(rows[0], y, study.norm)
+        shard = Shard.adopt(rows[0], y, study.norm, None)
     clipped_share, dropped_share = shares.tolist()
     return Loaded(
         shard,

@@ -121,7 +121,7 @@ class Dealt:
     def weighed(self, models: FloatArray) -> dict[str, FloatArray]:
         """Return the models (d,) of the feature method, by how the aggregator weighs."""
         X, y, mask = (getattr(self.aggregator, name) for name in ("X", "y", "mask"))
-        printed = assembled(Shard, X=X @ models.T, y=y.copy(), mask=mask.copy(), norm="euclidean")
+        printed = assembled(Shard, X=X @ models.T, y=y.copy(), mask=mask.copy(), norm="euclidean", weighing=None)
         basis, epsilon = spanned(models), self.setting.epsilon
         return {
             F_LOC: self._second_level(printed, None) @ models,

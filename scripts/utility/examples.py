@@ -236,7 +236,7 @@ def quarter(rows: Shard, held_out: int | None = None) -> Split:
 
 def some(rows: Shard, chosen: IntArray) -> Shard:
     """Return some rows of a shard of one party."""
-    return Shard.adopt(rows.X[chosen], rows.y[chosen])
+    return Shard.adopt(rows.X[chosen], rows.y[chosen], "euclidean", None)
 
 
 def data_path(*parts: str) -> Path:

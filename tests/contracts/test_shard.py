@@ -142,8 +142,12 @@ def test_numbers_of_any_kind_become_reals_and_marks_of_any_kind_whether_a_row_co
     assert shard.X.dtype == shard.y.dtype == np.float64
     assert shard.mask.dtype == np.bool_
     assert shard.n_examples == 1
-    assert shard.norm == Shard.adopt(shard.X.copy(), shard.y.copy()).norm == "euclidean"
-    assert Shard(shard.X, shard.y).mask.dtype == Shard.adopt(shard.X.copy(), shard.y.copy()).mask.dtype == np.bool_
+    assert shard.norm == Shard.adopt(shard.X.copy(), shard.y.copy(), "euclidean", None).norm == "euclidean"
+    assert (
+        Shard(shard.X, shard.y).mask.dtype
+        == Shard.adopt(shard.X.copy(), shard.y.copy(), "euclidean", None).mask.dtype
+        == np.bool_
+    )
 
 
 def test_arrays_that_do_not_fit_each_other_are_refused() -> None:
@@ -224,16 +228,16 @@ def test_the_ball_is_used_to_its_edge() -> None:
 def test_a_shard_made_in_place_is_the_same(data: tuple[FloatArray, FloatArray]) -> None:
     X, y = data
     shard = Shard(X, y)
-    adopted = Shard.adopt(X.copy(), y.copy())
+    adopted = Shard.adopt(X.copy(), y.copy(), "euclidean", None)
     for name in ("X", "y", "mask"):
         assert np.array_equal(getattr(shard, name), getattr(adopted, name))
         assert not getattr(adopted, name).flags.writeable
-    assert np.array_equal(Shard.adopt(np.asfortranarray(X), y.copy()).X, shard.X)
+    assert np.array_equal(Shard.adopt(np.asfortranarray(X), y.copy(), "euclidean", None).X, shard.X)
 
 
 def test_what_is_adopted_is_not_copied() -> None:
     X, y = np.full((3, 2), 0.5), np.ones(3)
-    assert Shard.adopt(X, y).X is X
+    assert Shard.adopt(X, y, "euclidean", None).X is X
 
 
 def test_blocks_are_the_rows_in_order_and_share_their_memory() -> None:

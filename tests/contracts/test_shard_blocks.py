@@ -39,7 +39,7 @@ def test_each_kind_of_row_is_made_safe_in_every_block(d: int) -> None:
         assert np.array_equal(shard.X, np.roll(expected, shift, axis=0))
         assert shard.y.tolist() == np.roll(labels, shift).tolist()
         assert shard.mask.all()
-        adopted = Shard.adopt(np.roll(X, shift, axis=0), np.roll(y, shift))
+        adopted = Shard.adopt(np.roll(X, shift, axis=0), np.roll(y, shift), "euclidean", None)
         assert np.array_equal(adopted.X, shard.X)
         assert np.array_equal(adopted.y, shard.y)
 
@@ -77,7 +77,7 @@ def test_one_partys_blocks_fit_a_cache_and_hold_256_rows_at_least(d: int) -> Non
     assert rows_of_a_block(512) == 256
     assert rows_of_a_block(511) == 256
     assert rows_of_a_block(500) == 262
-    largest, longer = (Shard.adopt(np.full((n, d), 2.0**-10), np.ones(n)) for n in (most, most + 1))
+    largest, longer = (Shard.adopt(np.full((n, d), 2.0**-10), np.ones(n), "euclidean", None) for n in (most, most + 1))
     assert next(largest.blocks()) is largest
     assert [len(block.y) for block in longer.blocks()] == [most, 1]
     assert all(block.mask.all() and block.X.shape == (len(block.y), d) for block in longer.blocks())
@@ -123,14 +123,14 @@ def test_what_cannot_be_made_safe_in_place_is_copied(order: str, *, locked: bool
     X = np.asarray(np.full((3, 2), 2.0), order="F" if order == "F" else "C")
     X.flags.writeable = not locked
     y = np.ones(6)[::2]
-    shard = Shard.adopt(X, y)
+    shard = Shard.adopt(X, y, "euclidean", None)
     assert (X == 2.0).all(), "labels that are strided have it copied too"
     assert np.abs(shard.X - 0.5**0.5).max() <= GRID
-    adopted = Shard.adopt(X, np.ones(3))
+    adopted = Shard.adopt(X, np.ones(3), "euclidean", None)
     assert (adopted.X is X) == (order == "C" and not locked)
     with pytest.raises(ValueError, match="X must be"):
-        Shard.adopt(np.zeros(3), np.ones(3))
-    assert Shard.adopt(np.zeros((2, 3, 1)), np.ones((2, 3))).X.shape == (2, 3, 1)
+        Shard.adopt(np.zeros(3), np.ones(3), "euclidean", None)
+    assert Shard.adopt(np.zeros((2, 3, 1)), np.ones((2, 3)), "euclidean", None).X.shape == (2, 3, 1)
 
 
 def test_integers_are_read_as_numbers_and_lists_as_arrays() -> None:

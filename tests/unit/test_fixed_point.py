@@ -82,7 +82,7 @@ def test_three_million_rows_are_added_as_pythons_integers_are() -> None:
     n = 3 * 2**20
     X = np.full((n, 2), 2.0**-FEATURE_BITS)
     X[:, 0] = 1.0 - 2.0**-FEATURE_BITS
-    shard, w = Shard.adopt(X, np.ones(n)), np.array([-60_000.0, 0.0])  # every slope is -1
+    shard, w = Shard.adopt(X, np.ones(n), "euclidean", None), np.array([-60_000.0, 0.0])  # every slope is -1
     rows = [int(v) for v in (shard.X[0] * 2**FEATURE_BITS).tolist()]
     exact = [-(2**SLOPE_BITS) * row * n for row in rows]
     answer = gradient_sum(Logistic(), shard, w)

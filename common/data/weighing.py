@@ -1,0 +1,175 @@
+"""Which rows of a shard are one example, and how much each row counts.
+
+An *example* is what a run hides and what sizes count: a row, or a person of several rows, which then stand together.
+Each row has a weight in [0, 1], and those of an example add up to at most 1; so a sum over rows of weight times
+something of norm at most 1 moves by at most 2 when a whole person is exchanged for another, however many rows
+each has. Of a person with r rows each counts 1/r, times a weight of its own if it was given one.
+
+*Whole numbers.* Weights are multiples of 2^-16, and a person's are differences of running sums rounded down
+(*diffused*): they add up to floor(2^16 sum w / r) exactly, so a person of thousands of rows loses nothing by rounding;
+beyond 2^16 rows some count 2^-16 and others nothing. A shard's rows stay the same bits however it is cut or stacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import EllipsisType
+from typing import Any, Self, TypeVar
+
+import numpy as np
+
+from parley.common.arrays import BoolArray, FloatArray, IntArray
+
+_A = TypeVar("_A")
+WEIGHT_OF_ROW_BITS = 16
+_ONE = 2**WEIGHT_OF_ROW_BITS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weighing:
+    """Where persons begin, and what weights rows were given.
+
+    ``begins`` (..., n) says whether each row is the first of its person; None if each row is an example. ``given``
+    (..., n) are weights in [0, 1] on the grid of 2^-16; None if all are 1.
+    """
+
+    begins: BoolArray | None
+    given: FloatArray | None = None
+    _weights: list[FloatArray] = field(default_factory=list, repr=False)
+
+    @classmethod
+    def of(cls, mask: BoolArray, begins: BoolArray | None, given: FloatArray | None) -> Self | None:
+        """Return the weighing of rows with this mask (..., n), made safe; None if each row is an example of weight 1.
+
+        A weight that is no number counts as 0, others are put into [0, 1]; loading refuses them. Raises ValueError for
+        arrays of another shape, and for padding within a person.
+        """
+        if begins is None and given is None:
+            return None
+        for values in (begins, given):
+            if values is not None and values.shape != mask.shape:
+                raise ValueError(f"begins and weights must be {mask.shape} as the mask is, not {values.shape}")
+        if begins is not None:
+            begins = np.array(begins, dtype=np.bool_)
+            begins[..., :1] = True
+            begins |= ~mask
+            if not bool(begins[..., 1:][~mask[..., :-1]].all()):
+                raise ValueError("padding stands within a person")
+        if given is not None:
+            safe = np.clip(np.nan_to_num(np.array(given, dtype=np.float64), nan=0.0), 0.0, 1.0)
+            given = np.trunc(safe * _ONE) / _ONE
+        return cls(_locked(begins), _locked(given))
+
+    def weights(self, mask: BoolArray) -> FloatArray:
+        """Return the weights (..., n) of rows with this mask: multiples of 2^-16, 0 on padding; computed once."""
+        if not self._weights:
+            self._weights.append(self._computed(mask))
+        return self._weights[0]
+
+    def _computed(self, mask: BoolArray) -> FloatArray:
+        own = mask * (1.0 if self.given is None else self.given)
+        if self.begins is None:
+            return np.asarray(own, dtype=np.float64)
+        n_rows = np.maximum(repeated(totals(mask.astype(np.int64), self.begins), self.begins), 1)
+        reached = running((own * _ONE).astype(np.int64), self.begins) // n_rows
+        return np.asarray(steps(reached, self.begins) / float(_ONE))
+
+    def at(self, index: tuple[slice | EllipsisType, ...], mask: BoolArray) -> Weighing:
+        """Return the weighing of the rows that an index selects, of rows with this mask: each keeps its weight."""
+        begins = None if self.begins is None else self.begins[index]
+        given = None if self.given is None else self.given[index]
+        return Weighing(begins, given, [self.weights(mask)[index]])
+
+    def taken(self, places: IntArray) -> Weighing:
+        """Return the weighing of some rows of one party, in this order.
+
+        Raises ValueError if not all rows that are taken of a person stand together: it would be several.
+        """
+        given = None if self.given is None else _locked(self.given[places])
+        if self.begins is None:
+            return Weighing(None, given)
+        persons = np.cumsum(self.begins)[places]
+        begins = np.ones(len(places), dtype=np.bool_)
+        begins[1:] = persons[1:] != persons[:-1]
+        if int(begins.sum()) > len(np.unique(persons)):
+            raise ValueError("the rows of a person must stay together")
+        return Weighing(_locked(begins), given)
+
+    def kept(self, keep: BoolArray) -> Weighing:
+        """Return the weighing of the rows that are kept, an index (..., n), as one party's; the others are padding."""
+        begins = None if self.begins is None else _locked(self.begins[keep])
+        return Weighing(begins, None if self.given is None else _locked(self.given[keep]))
+
+    @staticmethod
+    def stacked(weighings: Sequence[Weighing | None], n: int) -> Weighing | None:
+        """Return the weighing of shards stacked, each padded to n rows. Raises ValueError if not all are of a kind."""
+        present = [one for one in weighings if one is not None]
+        if not present:
+            return None
+        if len(present) < len(weighings):
+            raise ValueError(_UNLIKE)
+        begins, given = ([getattr(one, name) for one in present] for name in ("begins", "given"))
+        return Weighing(_stacked(begins, n, fill=True), _stacked(given, n, fill=0.0))
+
+
+_UNLIKE = "shards of persons, or of weighted rows, and other shards cannot be stacked"
+
+
+def _stacked(parts: Sequence[Any], n: int, *, fill: float) -> Any:  # noqa: ANN401 -- arrays of one type, or None
+    """Return arrays (n_i,) as one (K, n), filled up; None if all are None. Raises ValueError if only some are."""
+    if all(part is None for part in parts):
+        return None
+    if any(part is None for part in parts):
+        raise ValueError(_UNLIKE)
+    return _locked(np.stack([np.pad(part, (0, n - len(part)), constant_values=fill) for part in parts]))
+
+
+def running(values: IntArray, begins: BoolArray) -> IntArray:
+    """Return the running sums of integers (..., n) within each person, exactly."""
+    flat, first = values.reshape(-1), _firsts(begins)
+    total = np.cumsum(flat)
+    before = (total - flat)[first]
+    return np.asarray((total - np.repeat(before, _sizes(first, len(flat)))).reshape(values.shape))
+
+
+def steps(reached: IntArray, begins: BoolArray) -> IntArray:
+    """Return what each row adds to running sums (..., n) within each person: the inverse of `running`."""
+    flat, first = reached.reshape(-1), _firsts(begins)
+    added = np.diff(flat, prepend=0)
+    added[first] = flat[first]
+    return np.asarray(added.reshape(reached.shape))
+
+
+def totals(values: IntArray, begins: BoolArray) -> IntArray:
+    """Return the sum (P,) of integers (..., n) over each person's rows."""
+    flat = values.reshape(-1)
+    return np.add.reduceat(flat, _firsts(begins)) if len(flat) else flat
+
+
+def repeated(of_persons: IntArray, begins: BoolArray) -> IntArray:
+    """Return values (P,) of persons for each of their rows, (..., n)."""
+    return np.repeat(of_persons, _sizes(_firsts(begins), begins.size)).reshape(begins.shape)
+
+
+def sizes(begins: BoolArray) -> IntArray:
+    """Return how many rows each person has, (P,)."""
+    return _sizes(_firsts(begins), begins.size)
+
+
+def _firsts(begins: BoolArray) -> IntArray:
+    """Return the places of persons' first rows; a part of a shard begins one, and so does each party of a stack."""
+    flat = np.array(begins)
+    flat[..., :1] = True
+    return np.flatnonzero(flat)
+
+
+def _sizes(first: IntArray, n: int) -> IntArray:
+    return np.diff(first, append=n)
+
+
+def _locked(values: _A) -> _A:
+    """Make an array read-only, if it is one, and return it."""
+    if isinstance(values, np.ndarray):
+        values.flags.writeable = False
+    return values
