@@ -217,7 +217,7 @@ class Algorithm(ABC):
 
     @property
     def noise_is_gaussian(self) -> bool:
-        """Whether all its noise is Gaussian and on its answers, so that costs of several owners add by squares."""
+        """Whether all its noise is Gaussian and on its answers if delta is above 0: owners' costs add by squares."""
         return False
 
     @property
