@@ -77,7 +77,7 @@ class Weighing:
         reached = persons.running((own * _ONE).astype(np.int64)) // persons.repeated(persons.sizes)
         return np.asarray(persons.steps(reached) / float(_ONE))
 
-    def at(self, index: tuple[slice | EllipsisType, ...], mask: BoolArray) -> Weighing:
+    def at(self, index: tuple[slice | EllipsisType | IntArray | None, ...], mask: BoolArray) -> Weighing:
         """Return the weighing of the rows that an index selects, of rows with this mask: each keeps its weight."""
         begins = None if self.begins is None else self.begins[index]
         given = None if self.given is None else self.given[index]
