@@ -349,7 +349,7 @@ class Full(Public):
         terms, place = self.terms, facts.parties.index(self.aggregator)
         n, k, budget = int(facts.n_examples[place]), len(facts.parties) - 1, facts.of(place).strictest
         strength = terms.second_regularization if regularization is None else regularization
-        return SiteTerms(facts.loss, n, k, strength, *budget, terms.law, terms.calibration)
+        return SiteTerms(facts.loss, n, k, strength, *budget, terms.law, terms.calibration, most_rows=facts.most_rows)
 
     @property
     def aggregator(self) -> str:

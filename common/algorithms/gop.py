@@ -36,6 +36,7 @@ class Gop(Curated):
     calibration: SlackChoice = "paper"
     sparse: ClassVar[bool] = True
     weighs_classes: ClassVar[bool] = True
+    persons: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
@@ -84,8 +85,9 @@ class Gop(Curated):
         budget, size = facts.strictest, (facts.n_total, facts.n_features)
         check_epsilon_delta(*budget)
         return SiteTerms(
-            facts.loss, *size, self.regularization, *budget, "gaussian", self.calibration, facts.row_entries
-        )
+            facts.loss, *size, self.regularization, *budget, "gaussian", self.calibration, facts.row_entries,
+            facts.most_rows,
+        )  # fmt: skip
 
     def check_noise(self, facts: OwnFacts) -> None:
         """Raise InvalidInputError if the tilt's or the answer's noise does not fit on the wire."""

@@ -295,6 +295,7 @@ class Releases(Algorithm):
             overrides.get("law", self.law),
             overrides.get("calibration", self.calibration),
             facts.row_entries,
+            facts.most_rows,
         )
         return overrides.get("mechanism", self.mechanism), terms
 

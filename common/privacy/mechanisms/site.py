@@ -35,7 +35,8 @@ SiteCalibration = Literal["tight", "paper", "jain_thakurta", "thesis"]
 class SiteTerms:
     """Public numbers of one site: n, d, lambda of (1/n) sum loss + (lambda/2) |w|^2, and its release's budget.
 
-    ``row_entries`` is the largest number of entries of a row that are not zero; None if all d may be.
+    ``row_entries`` is the largest number of entries of a row that are not zero; None if all d may be. ``most_rows`` is
+    the largest number of rows of an example: 1, unless it is a person.
     """
 
     loss: Loss
@@ -47,6 +48,7 @@ class SiteTerms:
     law: Law = "gaussian"
     calibration: SiteCalibration | SlackCalibration = "tight"
     row_entries: int | None = None
+    most_rows: int = 1
 
     @property
     def strength(self) -> float:
@@ -57,6 +59,16 @@ class SiteTerms:
     def n_weights(self) -> int:
         """The number of weights of the model."""
         return self.loss.outputs * self.n_features
+
+    @property
+    def persons(self) -> bool:
+        """Whether an example may have several rows."""
+        return self.most_rows > 1
+
+    @property
+    def rank(self) -> int:
+        """The most directions in which an example bends the risk, for a loss of one score."""
+        return min(self.n_features, self.most_rows)
 
     @property
     def spent(self) -> tuple[float, float]:
