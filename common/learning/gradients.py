@@ -28,13 +28,14 @@ for every f. Rounding is carried from row to row, so that all rows together lose
 many they are. A person of one row has f = 1 and q = trunc(s 2^16), as a record has; f is 2^-50 larger than the quotient
 so that a person beyond the norm reaches B.
 
-*K scores.* From the q of each row as a record's, with |q| at most u_i = ceil(|q_i| 2^14) in units of 2^-30, f = C 2^30
-(1 - 2^-30) / sum u_i, or 1 if that is less or the person has one row: trunc(f q_i) has norms that add up to at most
-f (sum u_i) 2^-14 <= C 2^16, the margin being more than all rounding. Truncation takes up to one unit from each number,
-of which a person of more than 128 rows would lose too much. Its rows get |q_i| in quanta of 2^8 units: v_i =
-floor(f (u_1 + ... + u_i) 2^-22) of them by the ith, m_i = 2^8 (v_i - v_(i-1)) of which are its own, and q_i becomes
-trunc(q_i m_i / |q_i|). The m_i add up to at most f (sum u_i) 2^-14 <= C 2^16 less the margin, so the norms do. Some
-rows then stand for others: those at which the sum passes a quantum.
+*K scores.* From the q of each row as a record's, f = C 2^16 / sum |q_i|, less some room, or 1 if that is less or the
+person has one row. Rounding is carried from row to row in each of the K numbers: |q_i| becomes
+floor(S_i) - floor(S_(i-1)), S_i being the sum of the first i of trunc(2^14 f |q_i|) 2^-14. Such vectors may be longer
+than f q_i, by about (K - 1) / (12 |f q_i|) units in the mean; the room is twice that. Whether their norms, rounded up
+to units of 2^-30, add up to at most C 2^30 (1 - 2^-30), a margin of more than the roots' rounding, is checked in
+integers. Where they do not, q_i becomes trunc(f q_i), whose norms add up to at most f sum |q_i| <= C 2^16 (1 - 2^-30),
+up to roundings of 2^-50. Truncation takes up to one unit from each number, so it leaves next to nothing of persons of
+tens of thousands of rows.
 
 *The 1-norm of persons*, if it is bounded: sum_i |q_i|_1 |x_i|_1 <= X, in integers. With t_i the truncated slopes, f is
 no more than X / sum |t_i|_1 |x_i|_1, less 2^-8 of it as room for the carried rounding. The sum of the result is
@@ -59,9 +60,6 @@ from parley.common.learning.losses import Loss, unweighted
 _LARGER = 1.0 + 2.0**-50
 _SMALLER = 1.0 - 2.0**-30
 _ROOM = 1.0 - 2.0**-8
-_LONG = 128
-"""The most rows of a person whose vectors are truncated one by one."""
-_QUANTUM_BITS = 8
 _FINE_BITS = 14
 
 
@@ -120,8 +118,9 @@ def _shared_slopes(block: Shard, begins: BoolArray, slopes: FloatArray, clip_nor
     scale = _scale(block, begins, fine, most * 2.0**SLOPE_BITS * _LARGER, cut, clip_l1)
     reached = np.minimum(np.floor(running(fine, begins) * scale * 2.0**-SLOPE_BITS), most)
     q = steps(reached.astype(np.int64), begins)
-    if (over := _over(block, begins, q, clip_l1)) is not None:
-        q = np.where(over, np.floor(cut * scale).astype(np.int64), q)
+    if not math.isinf(clip_l1):
+        outside = _totals_l1(block, begins, q) > math.floor(clip_l1 * UNIT)
+        q = np.where(repeated(outside, begins), np.floor(cut * scale).astype(np.int64), q)
     return np.copysign(q, slopes)
 
 
@@ -146,19 +145,27 @@ def _clipped_vectors(loss: Loss, block: Shard, scores: FloatArray, clip_norm: fl
 
 def _shared_vectors(block: Shard, begins: BoolArray, q: FloatArray, clip_norm: float, clip_l1: float) -> FloatArray:
     """Return vectors (..., n, K) in units of 2^-16, each person's within both norms, from those of rows as records."""
-    lengths = np.sqrt((q * q).sum(axis=-1))
-    fine = np.ceil(lengths * 2.0**_FINE_BITS).astype(np.int64)
-    cut = np.abs(q).sum(axis=-1).astype(np.int64)
-    scale = _scale(block, begins, fine, clip_norm * 2.0 ** (SLOPE_BITS + _FINE_BITS) * _SMALLER, cut, clip_l1)
-    factor, n_rows = scale, sizes(begins)
-    if n_rows.max(initial=0) > _LONG:
-        reached = np.floor(running(fine, begins) * scale * 2.0 ** -(_FINE_BITS + _QUANTUM_BITS))
-        own = steps(reached.astype(np.int64), begins) << _QUANTUM_BITS
-        factor = np.where(repeated(n_rows > _LONG, begins), own / np.maximum(lengths, 1.0), scale)
-    shared = np.trunc(q * factor[..., None])
-    if (over := _over(block, begins, np.abs(shared).sum(axis=-1).astype(np.int64), clip_l1)) is not None:
-        shared = np.where(over[..., None], np.trunc(q * scale[..., None]), shared)
-    return np.asarray(shared)
+    most = clip_norm * 2.0 ** (SLOPE_BITS + _FINE_BITS) * _SMALLER
+    n_rows = sizes(begins)
+    room = 1.0 + q.shape[-1] / 6 * (n_rows / (clip_norm * 2.0**SLOPE_BITS)) ** 2
+    scale = _scale(block, begins, _lengths(q), most / room, _lengths_l1(q), clip_l1)[..., None]
+    fine = np.moveaxis(np.trunc(np.abs(q) * scale * 2.0**_FINE_BITS).astype(np.int64), -1, 0)
+    of_all = np.broadcast_to(begins, fine.shape)
+    shared = np.copysign(np.moveaxis(steps(running(fine, of_all) >> _FINE_BITS, of_all), 0, -1), q)
+    outside = (n_rows == 1) | (totals(_lengths(shared), begins) > most)
+    if not math.isinf(clip_l1):
+        outside |= _totals_l1(block, begins, _lengths_l1(shared)) > math.floor(clip_l1 * UNIT)
+    return np.where(repeated(outside, begins)[..., None], np.trunc(q * scale), shared)
+
+
+def _lengths(q: FloatArray) -> IntArray:
+    """Return the 2-norms (..., n) of vectors (..., n, K) in units of 2^-16, in units of 2^-30 and rounded up."""
+    return np.ceil(np.sqrt((q * q).sum(axis=-1)) * 2.0**_FINE_BITS).astype(np.int64)
+
+
+def _lengths_l1(q: FloatArray) -> IntArray:
+    """Return the 1-norms (..., n) of vectors (..., n, K), in their units."""
+    return np.abs(q).sum(axis=-1).astype(np.int64)
 
 
 def _weighted(loss: Loss, block: Shard, slopes: FloatArray) -> FloatArray:
@@ -170,7 +177,7 @@ def _weighted(loss: Loss, block: Shard, slopes: FloatArray) -> FloatArray:
 
 
 def _scale(  # noqa: PLR0913, PLR0917 -- two norms
-    block: Shard, begins: BoolArray, lengths: IntArray, most: float, lengths_l1: IntArray, clip_l1: float
+    block: Shard, begins: BoolArray, lengths: IntArray, most: FloatArray | float, lengths_l1: IntArray, clip_l1: float
 ) -> FloatArray:
     """Return by what each row's slopes are scaled, (..., n), so that a person's ``lengths`` add up to ``most``.
 
@@ -181,14 +188,6 @@ def _scale(  # noqa: PLR0913, PLR0917 -- two norms
         within = math.floor(clip_l1 * UNIT) / np.maximum(_totals_l1(block, begins, lengths_l1), 1)
         scale = np.where(within < scale, within * _ROOM, scale)
     return repeated(np.where(sizes(begins) > 1, scale, 1.0), begins)
-
-
-def _over(block: Shard, begins: BoolArray, lengths_l1: IntArray, clip_l1: float) -> BoolArray | None:
-    """Return which rows (..., n) are of persons beyond the 1-norm, in integers; None if there are none."""
-    if math.isinf(clip_l1):
-        return None
-    over = _totals_l1(block, begins, lengths_l1) > math.floor(clip_l1 * UNIT)
-    return repeated(over, begins) if over.any() else None
 
 
 def _totals_l1(block: Shard, begins: BoolArray, lengths_l1: IntArray) -> IntArray:
