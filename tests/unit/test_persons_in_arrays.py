@@ -140,16 +140,32 @@ class TestPersons:
 
 
 class TestWeights:
-    def test_a_row_of_weight_0_teaches_what_a_row_that_is_left_out_does(
-        self, dealt: list[tuple[ArrayRun, Shard]]
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {"delta": 1e-5},
+            *({"mechanism": name} for name in ("output", "objective", "generalized", "one_against_rest", "centroids")),
+        ],
+    )
+    def test_a_row_of_weight_0_teaches_nothing(
+        self, given: dict[str, Any], dealt: list[tuple[ArrayRun, Shard]]
     ) -> None:
+        """By any mechanism; it is one of n all the same."""
         X, y = table()
         weights = (np.arange(N) % 3 > 0).astype(float)
         other = np.where(weights[:, None] > 0, X, -X), np.where(weights > 0, y, 1 - y)
-        models = [logistic(random_state=1).fit(rows, labels, weights) for rows, labels in ((X, y), other)]
-        assert models[0].coef_.tolist() == models[1].coef_.tolist()
-        assert models[0].coef_.tolist() != logistic(random_state=1).fit(X, y).coef_.tolist()
+        model = PrivateClassifier(bounds=BOUNDS, classes=(0, 1), random_state=1, **given)
+        coefs = [clone(model).fit(rows, labels, weights).coef_ for rows, labels in ((X, y), other)]
+        assert coefs[0] == pytest.approx(coefs[1], abs=1e-6)
+        assert coefs[0] != pytest.approx(clone(model).fit(X, y).coef_, abs=1e-6)
         assert dealt[0][0].facts.n_total == N
+
+    def test_a_regression_learns_from_rows_by_their_weights(self) -> None:
+        X, y = table()
+        weights = (np.arange(N) % 3 > 0).astype(float)
+        model = linear(random_state=1)
+        some, same = (clone(model).fit(X, numbers, weights).coef_ for numbers in (y, np.where(weights > 0, y, 1)))
+        assert some.tolist() == same.tolist() != clone(model).fit(X, y).coef_.tolist()
 
     def test_weights_of_one_are_no_weights_and_a_promise_says_whose_they_are(self) -> None:
         weighed = logistic(random_state=1).fit(*table(), sample_weight=np.ones(N))
@@ -197,7 +213,7 @@ class TestRouting:
         self, dealt: list[tuple[ArrayRun, Shard]]
     ) -> None:
         with config_context(enable_metadata_routing=True):
-            weighed = logistic().set_fit_request(sample_weight=True).set_score_request(sample_weight=False)
+            weighed = logistic().set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
             model = make_pipeline(FunctionTransformer(), weighed)
             params = {"groups": GROUPS, "sample_weight": np.full(N, 0.5)}
             cross_validate(model, *table(), params=params, cv=GroupKFold(3), error_score="raise")
