@@ -196,7 +196,8 @@ class SimulationResult:
     ``settings`` name the algorithm that was run; if it was chosen, ``choices`` has ``algorithm``. ``metrics`` has
     ``accuracy`` for classes, and for two classes the ``auc`` of repetitions that test on both; for a real label it has
     ``rmse``, in the label's units, and ``r_squared``. ``constant`` is the mean accuracy, or R^2, of always predicting
-    the commonest class, or the mean. ``n_rows`` and ``n_dropped`` are those of the data set. ``choices`` are the
+    the commonest class, or the mean. ``n_rows`` and ``n_dropped`` are those of the data set; ``n_train`` and ``n_test``
+    count examples, which are persons if the ``unit`` is that: each then counts once in all figures. ``choices`` are the
     parameters that were chosen; ``baselines`` are figures to compare with, if they were asked for.
     """
 
@@ -212,6 +213,7 @@ class SimulationResult:
     n_rows: int = 0
     n_dropped: int = 0
     warnings: tuple[str, ...] = ()
+    unit: Literal["replace_one", "person"] = "replace_one"
 
     @property
     def accuracy(self) -> Metric:
@@ -227,6 +229,7 @@ class SimulationResult:
             "n_test": self.n_test,
             "n_rows": self.n_rows,
             "n_dropped": self.n_dropped,
+            **({} if self.unit == "replace_one" else {"unit": self.unit}),
             "constant": self.constant,
             "warnings": list(self.warnings),
             **{name: metric.to_json() for name, metric in self.metrics.items()},
@@ -276,6 +279,7 @@ def run_simulation(
         dataset.n_rows,
         dataset.n_dropped,
         (*dataset.notes, *cautions(algorithm, facts), *warnings(dataset, value, predicted, pooled)),
+        facts.unit,
     )
 
 
