@@ -189,7 +189,7 @@ def fit_of(
 
     Any other InvalidDataError passes: then there is no table, or no row.
     """
-    read = frozenset(match_columns(names, study.table_names).values())
+    read = frozenset(match_columns(names, study.source_names).values())
     extra = tuple(shortened(name) for name in names if name and name not in read)
     numbers = {
         feature.name for feature in study.named if isinstance(feature, Feature) and feature.upper - feature.lower > 1
@@ -200,7 +200,7 @@ def fit_of(
     try:
         loaded = load()
     except UnfitDataError as error:
-        order = {name: place for place, name in enumerate(study.table_names)}
+        order = {name: place for place, name in enumerate(study.source_names)}
         faults = {
             name: dict(error.rows[name]) for name in sorted(error.rows, key=lambda name: order.get(name, math.inf))
         }
