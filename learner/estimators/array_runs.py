@@ -28,7 +28,6 @@ from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.simulation import simulate
 from parley.common.runs.pricing import price, transcript
 from parley.learner.estimators.budget import EstimatorError, check_number
-from parley.learner.estimators.weighed_rows import WeighedRows
 from parley.learner.experiments.datasets import deal, shard_sizes
 
 if TYPE_CHECKING:
@@ -103,18 +102,9 @@ class ArrayRun:
         except InvalidInputError:  # it cannot be run
             return False
 
-    def promise(self, rows: WeighedRows, *assumptions: str) -> Guarantee:
-        """Return the guarantee for each example of the rows, under the ``assumptions`` and those of fits on arrays.
-
-        Raises EstimatorError if the run would not weigh rows that are weighed.
-        """
-        if rows.given is not None and not self.algorithm.persons:
-            raise EstimatorError(
-                "sample_weight is not supported by this mechanism, which counts each row as one: take "
-                "PrivateLogisticRegression, or mechanism = descent and a delta above 0"
-            )
-        promise = transcript(self.algorithm, self.facts.of(0))
-        return promise.assuming(*_ASSUMED, *rows.assumptions, *assumptions)
+    def promise(self, *assumptions: str) -> Guarantee:
+        """Return the guarantee for each example, under the ``assumptions`` and those of every fit on arrays."""
+        return transcript(self.algorithm, self.facts.of(0)).assuming(*_ASSUMED, *assumptions)
 
     def warn(self, budget: Payer | None) -> None:
         """Warn the caller of ``fit`` about parameters and budgets; warnings depend only on public numbers."""

@@ -175,7 +175,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         classes, codes = self._encoded(y)
         study = self._study(X.shape[1], len(classes), self._weights(classes), rows.person)
         run = self._run(study, rows.n_examples)
-        promise = run.promise(rows, *self._read())
+        promise = run.promise(*rows.assumptions, *self._read())
         run.warn(self.budget)
         examples = rows.weigh(Shard(_design(study, X[rows.places]), encode_classes(codes[rows.places], len(classes))))
         run.paid(self.budget, self.random_state)

@@ -161,7 +161,7 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
         run = ArrayRun.settled(
             study, rows.n_examples, "dp_gd", parameters, owners=self.owners, epsilon=self.epsilon, delta=self.delta
         )
-        promise = run.promise(rows)
+        promise = run.promise(*rows.assumptions)
         run.warn(self.budget)
         X, y = X[rows.places], y[rows.places]
         examples = rows.weigh(shard_of(columns, self._columns(columns, X) | {columns.label.name: y}, clip=True))

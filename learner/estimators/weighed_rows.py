@@ -36,8 +36,8 @@ class WeighedRows:
     """The rows of arrays that a fit counts, by person.
 
     ``places`` (m,) are where they stand. ``begins`` (m,) says whether each is the first of its person, and ``person``
-    states it in the study of the run; both are None if each row is an example. ``given`` (m,) are weights in [0, 1], of
-    which multiples of 2^-16 count; None if all are 1.
+    states it in the study of the run; both are None if each row is an example. ``given`` (m,) are weights in [0, 1],
+    which count in multiples of 2^-16; None if all are 1.
     """
 
     places: IntArray
@@ -113,7 +113,7 @@ def _any_missing(cells: Iterable[object]) -> bool:
     """Whether any of some values stands for none: None, or one that does not equal itself, as NaN."""
     try:
         return any(cell is None or bool(cell != cell) for cell in cells)  # noqa: PLR0124 -- so is NaN
-    except TypeError:  # pandas' NA, of which nothing is true
+    except TypeError:  # pandas' NA is neither equal to itself nor not
         return True
 
 

@@ -42,7 +42,6 @@ from parley.learner.estimators import (
 )
 from parley.learner.estimators.array_runs import ArrayRun
 from parley.learner.estimators.budget import EstimatorError
-from parley.learner.estimators.weighed_rows import WeighedRows
 
 N, D = 600, 3
 OF_WEIGHTS_ABOVE_1 = dict.fromkeys(
@@ -407,7 +406,7 @@ def test_a_run_is_of_owners_with_equal_parts() -> None:
 def test_a_run_says_what_each_fit_on_arrays_assumes() -> None:
     run = run_of(1)
     plain = transcript(run.algorithm, run.facts.of(0)).assumptions
-    assert run.promise(WeighedRows.of(rows()[0], None, None, 1000), "one more").assumptions == (
+    assert run.promise("one more").assumptions == (
         *plain,
         "bounds, row_norm, all other parameters, and what became of X before, do not follow from the examples",
         "that fit refuses examples, and how long it takes, are not hidden",

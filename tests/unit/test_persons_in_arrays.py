@@ -235,10 +235,10 @@ class TestRouting:
         assert clone(loaded).most_rows == 7
 
 
-def test_what_counts_rows_as_one_each_takes_neither_weights_nor_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = PrivateClassifier(bounds=BOUNDS, classes=(0, 1), mechanism="output")
+def test_a_mechanism_that_hides_rows_alone_is_refused_before_a_budget_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PrivateRelease, "persons", False)
-    with pytest.raises(EstimatorError, match="sample_weight is not supported by this mechanism"):
-        model.fit(*table(), sample_weight=np.ones(N))
+    budget = PrivacyBudget(9.0, 1e-4)
+    model = PrivateClassifier(bounds=BOUNDS, classes=(0, 1), mechanism="output", budget=budget)
     with pytest.raises(EstimatorError, match="persons"):
         model.fit(*table(), groups=GROUPS)
+    assert budget.fits == 0
