@@ -2,8 +2,8 @@
 
     PARLEY_DATA=... python -m scripts.benchmarks.persons [--draws 10] [--epsilon .3 1 3] [--label early ever]
 
-Encounters of patients with diabetes in 130 hospitals (Strack et al. 2014): 101,766 of 71,518 patients, of whom one has
-40. The label is whether the patient is back within 30 days (``early``), or at all (``ever``). Each draw holds out a
+Encounters of patients with diabetes in 130 hospitals (Strack et al. 2014): 101,766 of 71,518 patients, up to 40 of one.
+The label is whether the patient is back within 30 days (``early``), or at all (``ever``). Each draw holds out a
 fifth of the patients and deals the others to five owners, all visits of a patient to one; owners show the sum of their
 noisy gradients alone (`dp_gd`, its parameters chosen from public facts, at most 300 rounds; delta is 1e-5).
 
@@ -49,7 +49,6 @@ from parley.common.protocol.simulation import simulate
 from parley.learner.experiments.datasets import shard_sizes
 from scripts.utility.examples import data_path
 
-TextArray = npt.NDArray[np.str_]
 OWNERS, HELD_OUT, DELTA, MOST_ROUNDS, LAMBDA = 5, 0.2, 1e-5, 300, 1e-5
 VISITS_PRICED = (2, 6, 12, 40)
 GOALS = {"early": {0.3: 0.608, 1.0: 0.641, 3.0: 0.658}, "ever": {0.3: 0.655, 1.0: 0.672, 3.0: 0.677}}
@@ -212,14 +211,14 @@ def without_persons(visits: Shard) -> Shard:
     return Shard(visits.X, visits.y)
 
 
-def grouped(codes: TextArray) -> TextArray:
+def grouped(codes: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
     """Return the group of each ICD-9 code, or that it has none."""
     names, which = np.unique(codes.astype(str), return_inverse=True)
     return np.array([_group(name) for name in names])[which]
 
 
 def _group(code: str) -> str:
-    whole = code.split(".")[0]
+    whole = code.split(".", maxsplit=1)[0]
     if not whole.isdigit():
         return "none"
     ranges = ((name, first, last) for name, parts in _GROUPS.items() for first, last in parts)
