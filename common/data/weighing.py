@@ -18,10 +18,12 @@ from types import EllipsisType
 from typing import Any, Self, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from parley.common.arrays import BoolArray, FloatArray, IntArray
 
 _A = TypeVar("_A")
+_N = TypeVar("_N", bound=np.generic)
 WEIGHT_OF_ROW_BITS = 16
 _ONE = 2**WEIGHT_OF_ROW_BITS
 
@@ -147,7 +149,7 @@ def totals(values: IntArray, begins: BoolArray) -> IntArray:
     return np.add.reduceat(flat, _firsts(begins)) if len(flat) else flat
 
 
-def repeated(of_persons: IntArray, begins: BoolArray) -> IntArray:
+def repeated(of_persons: npt.NDArray[_N], begins: BoolArray) -> npt.NDArray[_N]:
     """Return values (P,) of persons for each of their rows, (..., n)."""
     return np.repeat(of_persons, _sizes(_firsts(begins), begins.size)).reshape(begins.shape)
 
