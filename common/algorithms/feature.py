@@ -43,7 +43,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 import numpy as np
 from pydantic import Field
@@ -55,6 +55,7 @@ from parley.common.algorithms.release import (
     MechanismChoice,
     Prepared,
     Releases,
+    check_for_persons,
     own_indices,
     parties_where,
     set_site,
@@ -263,6 +264,9 @@ class Public:
         """Return the event of no answer."""
         return NoEvent()
 
+    def check_rows(self, facts: FederationFacts) -> None:
+        """Accept: rows that are no secret are of nobody."""
+
     def check_noise(self, facts: OwnFacts) -> None:
         """Accept: there is no noise."""
 
@@ -344,12 +348,16 @@ class Full(Public):
         """Return the aggregator's mechanism, in as many features as there are other parties."""
         return set_site(self.terms.second_mechanism, self.site_terms(facts, regularization), self.aggregator)
 
+    def check_rows(self, facts: FederationFacts) -> None:
+        """Raise InvalidInputError if the aggregator's mechanism does not hide persons."""
+        check_for_persons({self.terms.second_mechanism}, facts)
+
     def site_terms(self, facts: FederationFacts, regularization: float | None = None) -> SiteTerms:
         """Return the terms of the aggregator's mechanism."""
         terms, place = self.terms, facts.parties.index(self.aggregator)
         n, k, budget = int(facts.n_examples[place]), len(facts.parties) - 1, facts.of(place).strictest
         strength = terms.second_regularization if regularization is None else regularization
-        return SiteTerms(facts.loss, n, k, strength, *budget, terms.law, terms.calibration)
+        return SiteTerms(facts.loss, n, k, strength, *budget, terms.law, terms.calibration, most_rows=facts.most_rows)
 
     @property
     def aggregator(self) -> str:
@@ -398,6 +406,10 @@ class All(Public):
         fixed = {name: given[name] for name in ("n_rounds", "step", "momentum") if name in given}
         fixed |= {"regularization": self.terms.second_regularization, "averaging": 0.5, "clip_norm": 1.0}
         return self.descent.choose(self.second_facts(facts), fixed, most_rounds)
+
+    def check_rows(self, facts: FederationFacts) -> None:
+        """Raise InvalidInputError if sums of gradients do not hide such rows."""
+        self.descent.check_rows(facts)
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """Ask for T sums of gradients."""
@@ -475,6 +487,7 @@ class FeatureMethod(Releases):
     n_rounds: Rounds = 10
     step: Step = 1.0
     momentum: Momentum = 0.0
+    persons: ClassVar[bool] = True
 
     @property
     def makes_one_model(self) -> bool:
@@ -498,6 +511,11 @@ class FeatureMethod(Releases):
     def for_owner(cls, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Let an owner who learns weigh the models by its own rows, unless ``given`` says otherwise."""
         return {"second": "own", "aggregator": name} | dict(given)
+
+    def check_rows(self, facts: FederationFacts) -> None:
+        """Raise InvalidInputError as `Releases` does, or if the second level does not hide persons."""
+        Releases.check_rows(self, facts)
+        self.level.check_rows(facts)
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """Ask for the releases, and then what the second level asks."""
@@ -655,6 +673,7 @@ class MultilevelFeature(Releases):
     """A private model that climbs a tree of sites."""
 
     tree: Nodes = ()
+    persons: ClassVar[bool] = True
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """Ask one question for each level, from the leaves up.

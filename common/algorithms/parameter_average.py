@@ -53,6 +53,7 @@ class ParameterAverage(Algorithm):
     calibration: CalibrationChoice = "tight"
     adjacency: ClassVar[Adjacency] = "whole_party"
     weighs_classes: ClassVar[bool] = True
+    persons: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003

@@ -14,7 +14,7 @@ simulations, and for an owner who keeps the model.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -53,6 +53,8 @@ MECHANISMS: Mapping[Mechanism, Callable[[SiteTerms], SiteRelease]] = {
     "centroids": centroids,
     "none": exact,
 }
+FOR_PERSONS: frozenset[Mechanism] = frozenset({"output", "none"})
+"""The mechanisms whose proofs hold for persons of several rows."""
 DRIFTS: Mapping[Mechanism, float] = {
     "output": 0.7,
     "objective": 2.4,
@@ -271,6 +273,11 @@ class Releases(Algorithm):
         """Return about how far noise moves each weight of a released model: the median over sites."""
         return float(np.median([site.deviation for site in self.own_sites(facts.everyone)]))
 
+    def check_rows(self, facts: FederationFacts) -> None:
+        """Raise InvalidInputError as algorithms do, or if a site's mechanism does not hide persons."""
+        Algorithm.check_rows(self, facts)
+        check_for_persons({self.mechanism, *(site.mechanism or self.mechanism for site in self.sites)}, facts)
+
     def check_sites(self, facts: FederationFacts) -> None:
         """Raise InvalidInputError if ``sites`` names a party twice, or one without a part, or a parameter is unfit."""
         names = [site.party for site in self.sites]
@@ -295,6 +302,7 @@ class Releases(Algorithm):
             overrides.get("law", self.law),
             overrides.get("calibration", self.calibration),
             facts.row_entries,
+            facts.most_rows,
         )
         return overrides.get("mechanism", self.mechanism), terms
 
@@ -358,13 +366,35 @@ def strength_by_drift(mechanism: Mechanism, noise: Callable[[float], float], par
 
 def usable_mechanisms(facts: FederationFacts) -> tuple[Mechanism, ...]:
     """Return the mechanisms that `suited_mechanism` chooses among."""
+    if _is_limited(facts):
+        return ("output",)
     if facts.loss.outputs == 1:
         return ("objective", "output") if np.isfinite(facts.loss.smoothness) else ("output",)
     return ("output",) if facts.loss.class_weights else ("output", "one_against_rest", "centroids")
 
 
-def suited_mechanism(kind: type[Releases], facts: FederationFacts, given: Mapping[str, Any]) -> Choice:
+def _is_limited(facts: FederationFacts) -> bool:
+    """Whether examples are persons, and the proofs of some mechanisms are for one row each."""
+    return facts.unit == "person" and MECHANISMS.keys() > FOR_PERSONS
+
+
+def check_for_persons(mechanisms: Collection[Mechanism], facts: FederationFacts) -> None:
+    """Raise InvalidInputError if examples are persons, and the proof of one of the mechanisms is for records alone."""
+    if facts.unit == "person" and (unproven := sorted(set(mechanisms) - FOR_PERSONS)):
+        raise InvalidInputError(
+            f"the proof of mechanism = {unproven[0]} is for one row each, and the study's examples are persons, who "
+            "may have several: take mechanism = output"
+        )
+
+
+def suited_mechanism(  # noqa: PLR0911 -- the first for persons alone
+    kind: type[Releases], facts: FederationFacts, given: Mapping[str, Any]
+) -> Choice:
     """Choose the mechanism that suits the loss and, for several classes, the noise."""
+    if _is_limited(facts):
+        return Choice(
+            "output", "noise on the minimiser: the proofs of the others are for one row each, not for persons"
+        )
     if facts.loss.outputs == 1:
         if np.isfinite(facts.loss.smoothness):
             return Choice("objective", "noise inside the minimisation moves the model less than noise on it")
@@ -478,6 +508,7 @@ class PrivateRelease(Releases):
 
     sparse: ClassVar[bool] = True
     weighs_classes: ClassVar[bool] = True
+    persons: ClassVar[bool] = True
 
     @property
     def makes_one_model(self) -> bool:

@@ -77,7 +77,7 @@ class Weighing:
         reached = running((own * _ONE).astype(np.int64), self.begins) // n_rows
         return np.asarray(steps(reached, self.begins) / float(_ONE))
 
-    def at(self, index: tuple[slice | EllipsisType, ...], mask: BoolArray) -> Weighing:
+    def at(self, index: tuple[slice | EllipsisType | IntArray | None, ...], mask: BoolArray) -> Weighing:
         """Return the weighing of the rows that an index selects, of rows with this mask: each keeps its weight."""
         begins = None if self.begins is None else self.begins[index]
         given = None if self.given is None else self.given[index]
