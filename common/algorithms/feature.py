@@ -55,7 +55,7 @@ from parley.common.algorithms.release import (
     MechanismChoice,
     Prepared,
     Releases,
-    check_for_persons,
+    check_hides,
     own_indices,
     parties_where,
     set_site,
@@ -264,9 +264,6 @@ class Public:
         """Return the event of no answer."""
         return NoEvent()
 
-    def check_rows(self, facts: FederationFacts) -> None:
-        """Accept: rows that are no secret are of nobody."""
-
     def check_noise(self, facts: OwnFacts) -> None:
         """Accept: there is no noise."""
 
@@ -298,6 +295,7 @@ class Full(Public):
         if not self.aggregator:
             raise InvalidInputError("second = full needs an aggregator: the party whose rows weigh the others' models")
         check_take_part("aggregator", [self.aggregator], facts.parties)
+        check_hides(self.terms.second_mechanism, facts)
         if (k := len(facts.parties)) < 2:  # noqa: PLR2004
             raise InvalidInputError("an aggregator alone has no site's model to weigh")
         return (Question("weigh", (k - 1, facts.n_features), k - 1),)
@@ -347,10 +345,6 @@ class Full(Public):
     def site(self, facts: FederationFacts, regularization: float | None = None) -> SiteRelease:
         """Return the aggregator's mechanism, in as many features as there are other parties."""
         return set_site(self.terms.second_mechanism, self.site_terms(facts, regularization), self.aggregator)
-
-    def check_rows(self, facts: FederationFacts) -> None:
-        """Raise InvalidInputError if the aggregator's mechanism does not hide persons."""
-        check_for_persons({self.terms.second_mechanism}, facts)
 
     def site_terms(self, facts: FederationFacts, regularization: float | None = None) -> SiteTerms:
         """Return the terms of the aggregator's mechanism."""
@@ -407,12 +401,9 @@ class All(Public):
         fixed |= {"regularization": self.terms.second_regularization, "averaging": 0.5, "clip_norm": 1.0}
         return self.descent.choose(self.second_facts(facts), fixed, most_rounds)
 
-    def check_rows(self, facts: FederationFacts) -> None:
-        """Raise InvalidInputError if sums of gradients do not hide such rows."""
-        self.descent.check_rows(facts)
-
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """Ask for T sums of gradients."""
+        """Ask for T sums of gradients. Raises InvalidInputError if these do not hide such rows."""
+        self.descent.check_rows(facts)
         return self.descent.questions(self.second_facts(facts))
 
     def program(self, basis: FloatArray, facts: FederationFacts, rows: Shard | None) -> Program:
@@ -511,11 +502,6 @@ class FeatureMethod(Releases):
     def for_owner(cls, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Let an owner who learns weigh the models by its own rows, unless ``given`` says otherwise."""
         return {"second": "own", "aggregator": name} | dict(given)
-
-    def check_rows(self, facts: FederationFacts) -> None:
-        """Raise InvalidInputError as `Releases` does, or if the second level does not hide persons."""
-        Releases.check_rows(self, facts)
-        self.level.check_rows(facts)
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """Ask for the releases, and then what the second level asks."""

@@ -14,7 +14,7 @@ simulations, and for an owner who keeps the model.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -273,11 +273,6 @@ class Releases(Algorithm):
         """Return about how far noise moves each weight of a released model: the median over sites."""
         return float(np.median([site.deviation for site in self.own_sites(facts.everyone)]))
 
-    def check_rows(self, facts: FederationFacts) -> None:
-        """Raise InvalidInputError as algorithms do, or if a site's mechanism does not hide persons."""
-        Algorithm.check_rows(self, facts)
-        check_for_persons({self.mechanism, *(site.mechanism or self.mechanism for site in self.sites)}, facts)
-
     def check_sites(self, facts: FederationFacts) -> None:
         """Raise InvalidInputError if ``sites`` names a party twice, or one without a part, or a parameter is unfit."""
         names = [site.party for site in self.sites]
@@ -286,6 +281,7 @@ class Releases(Algorithm):
             raise InvalidInputError("sites names a party twice")
         for index, name in enumerate(facts.parties):
             mechanism, terms = self.terms(facts, index)
+            check_hides(mechanism, facts)
             if mechanism == "output":  # whether the others can be set depends on the noise
                 set_site(mechanism, terms, name)
 
@@ -378,12 +374,12 @@ def _is_limited(facts: FederationFacts) -> bool:
     return facts.unit == "person" and MECHANISMS.keys() > FOR_PERSONS
 
 
-def check_for_persons(mechanisms: Collection[Mechanism], facts: FederationFacts) -> None:
-    """Raise InvalidInputError if examples are persons, and the proof of one of the mechanisms is for records alone."""
-    if facts.unit == "person" and (unproven := sorted(set(mechanisms) - FOR_PERSONS)):
+def check_hides(mechanism: Mechanism, facts: FederationFacts) -> None:
+    """Raise InvalidInputError if examples are persons, and the proof of the mechanism is for one row each."""
+    if facts.unit == "person" and mechanism not in FOR_PERSONS:
         raise InvalidInputError(
-            f"the proof of mechanism = {unproven[0]} is for one row each, and the study's examples are persons, who "
-            "may have several: take mechanism = output"
+            f"the proof of {mechanism} is for one row each, and the study's examples are persons, who may have "
+            "several: take output"
         )
 
 

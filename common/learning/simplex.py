@@ -8,8 +8,8 @@ the sum scale:
 with the rows' weights a_i (`parley.common.data.weighing`): 1, or of a person's rows at most 1 together. Its minimiser
 has theta* proportional to exp(-R v / lambda) and exp(R v / lambda), v = sum_i a_i slope_i x_i at its scores. So d
 numbers v stand for theta, and J is least where v is the gradient g(v) of the sum of losses. That is solved by Newton's
-method: (I + B C) step = g(v) - v, where C is the covariance of signed columns under theta times R^2 / lambda and B the Hessian of
-the sum; B C is self-adjoint in the product of C, so that conjugate gradients find the step.
+method: (I + B C) step = g(v) - v, where C is the covariance of signed columns under theta times R^2 / lambda and B the
+Hessian of the sum; B C is self-adjoint in the product of C, so that conjugate gradients find the step.
 
 *How near*, for any rows. The sum is M = n c R^2-smooth in the 1-norm, and entropy 1-strongly convex (Pinsker).
 With a = M / lambda the damped step v <- v + (g(v) - v) / (1 + a) is mirror descent: D(theta*, theta) falls by the

@@ -1,9 +1,9 @@
 """What a mechanism that releases a linear model gets to know about a site, and what it must provide.
 
-A site holds n examples, and releases the minimiser of (1/n) sum loss + (lambda/2) |w|^2 with noise inside it or on it.
-All noise is set from public terms before any example is touched. Mechanisms work on one shard or on a stack of them,
-each with terms of its own; answers are integers. The tilt of an objective, and noise of density exp(-beta |b|), are
-drawn in floating point: every guarantee says so.
+A site holds n examples, records or persons of several rows each, and releases the minimiser of (1/n) sum loss +
+(lambda/2) |w|^2 with noise inside it or on it. All noise is set from public terms before any example is touched.
+Mechanisms work on one shard or on a stack of them, each with terms of its own; answers are integers. The tilt of an
+objective, and noise of density exp(-beta |b|), are drawn in floating point: every guarantee says so.
 """
 
 from __future__ import annotations
