@@ -311,6 +311,13 @@ class Releases(Algorithm):
         return True
 
     @property
+    def noise_is_gaussian(self) -> bool:
+        """Whether each site puts Gaussian noise on its minimiser."""
+        mechanisms = {self.mechanism, *(site.mechanism or self.mechanism for site in self.sites)}
+        laws = {self.law, *(site.law or self.law for site in self.sites)}
+        return mechanisms == {"output"} and laws == {"gaussian"}
+
+    @property
     def roles(self) -> bool:
         """Whether any site overrides the common parameters."""
         return bool(self.sites)
