@@ -128,15 +128,12 @@ class Trial:
     def of(cls, label: str) -> Trial:
         """Return the visits with a label of `GOALS`."""
         columns = dict(read_columns(data_path("diabetes-readmission", "encounters.parquet")))
-        order = np.argsort(columns["patient_nbr"], kind="stable")
-        columns = {name: values[order] for name, values in columns.items()}
         columns |= {name: grouped(columns[name]) for name in _DIAGNOSES}
         back = columns["readmitted"] == "<30" if label == "early" else columns["readmitted"] != "NO"
         columns["readmitted"] = np.where(back, "yes", "no")
         columns |= {name: values.astype(str) for name, values in columns.items() if name.endswith("_id")}
         columns |= {name: np.where(columns[name] == "?", "not said", columns[name]) for name in _VALUES}
-        rows = shard_of(VISITS, columns, clip=True)
-        return cls(Shard(rows.X, rows.y, begins=np.diff(columns["patient_nbr"], prepend=-1) != 0))
+        return cls(shard_of(PATIENTS, columns, clip=True))
 
     def populations(self) -> str:
         """Say how many visits and patients there are, and how often the label is positive among each."""
