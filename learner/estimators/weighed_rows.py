@@ -26,10 +26,7 @@ from parley.learner.estimators.budget import EstimatorError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_PERSONS = (
-    "which rows are one person's, and how many each has, is private; how many persons there are is public",
-    "all rows of a person have the same group: what is of one group is hidden together, and two groups are not",
-)
+_PERSONS = "which rows are one person's, and how many each has, is private; how many persons there are is public"
 _WEIGHED = "the weight of a row follows from its own example alone, not from others, and is hidden with it"
 
 
@@ -67,7 +64,8 @@ class WeighedRows:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What a promise to these examples assumes, in words."""
-        return (*(() if self.begins is None else _PERSONS), *(() if self.given is None else (_WEIGHED,)))
+        stated = ((self.begins, _PERSONS), (self.given, _WEIGHED))
+        return tuple(words for of_rows, words in stated if of_rows is not None)
 
     def weigh(self, rows: Shard) -> Shard:
         """Return a shard of the rows that count, in their order, as examples that count so."""
