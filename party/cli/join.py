@@ -354,7 +354,7 @@ def _fitting(settings: PartySettings, entry: StudySettings, data: str, holding: 
 
 def _warned(policy: Policy, agreed: Study, n_examples: int) -> Iterator[str]:
     """Yield warnings about the policy for a study."""
-    yield from (f"warning: {words}" for words in party_policy.policy_cautions(policy, n_examples))
+    yield from (f"warning: {words}" for words in party_policy.policy_cautions(policy, n_examples, agreed.unit))
     if policy.require_secure_sum and not party_policy.trained_by_sums(agreed):
         yield f"warning: {_NO_TRAINING.format(', '.join(party_policy.refused_for_sums(agreed)))}"
 
