@@ -183,9 +183,10 @@ _EACH = frozenset({"release", "simplex"})
 
 
 def first_algorithms(study: Study) -> tuple[str, ...]:
-    """Return the algorithms to allow for a study: those that take rows of its norm, and sparse rows if it has them."""
+    """Return the algorithms to allow for a study: those that take such rows, and persons if it names them."""
     names = _USUAL if study.norm == "euclidean" else _BY_LARGEST
-    return tuple(name for name in names if REGISTRY[name].takes(study.norm, sparse=study.sparse is not None))
+    taking = (name for name in names if REGISTRY[name].takes(study.norm, sparse=study.sparse is not None))
+    return tuple(name for name in taking if study.person is None or REGISTRY[name].persons)
 
 
 def refused_for_sums(study: Study) -> tuple[str, ...]:

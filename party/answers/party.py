@@ -98,16 +98,12 @@ def pin_of(held: StudySettings, holding: Holding) -> DataPin:
 def digest_rows(shard: Shard) -> bytes:
     """Compute SHA-256 of a shard's shape, and of its numbers in the order of its rows, without a copy.
 
-    If rows are a person's, or have weights, whose they are and what they weigh count too. The digest is as secret as
-    the rows: anyone who knows all rows except one can find that one with it.
+    The digest is as secret as the rows: anyone who knows all rows except one can find that one with it.
     """
     if isinstance(shard, SparseShard):
         arrays = {"data": shard.rows.data, "indices": shard.rows.indices, "indptr": shard.rows.indptr, "y": shard.y}
     else:
         arrays = {"X": shard.X, "y": shard.y}
-    if (weighing := shard.weighing) is not None:
-        of_rows = {"begins": weighing.begins, "given": weighing.given}
-        arrays |= {name: values for name, values in of_rows.items() if values is not None}
     head = {name: [array.dtype.str, *array.shape] for name, array in arrays.items()}
     digest = hashlib.sha256(json.dumps([head, shard.shape, shard.norm]).encode())
     for array in arrays.values():
