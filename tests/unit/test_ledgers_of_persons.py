@@ -56,8 +56,8 @@ def charged(directory: Path, *charges: tuple[str, Cost, Adjacency], account: Acc
     ledger = Ledger(directory, Identity("party", KEY), account, {"visits": StudyTerms(), "patients": StudyTerms()})
     for study in (VISITS, PATIENTS):
         ledger.pin(DataPin("rows.csv", {}, study, "", 9, study.name.encode(), (b"table",)))
-    for number, (study, cost, adjacency) in enumerate(charges):
-        ledger.consents.charge_fit(f"fit-{number}", "fit", b"{}", Price.at_once(cost, adjacency), study)
+    for number, (one, cost, adjacency) in enumerate(charges):
+        ledger.consents.charge_fit(f"fit-{number}", "fit", b"{}", Price.at_once(cost, adjacency), one)
     return ledger
 
 
