@@ -84,8 +84,9 @@ class Gop(Curated):
         budget, size = facts.strictest, (facts.n_total, facts.n_features)
         check_epsilon_delta(*budget)
         return SiteTerms(
-            facts.loss, *size, self.regularization, *budget, "gaussian", self.calibration, facts.row_entries
-        )
+            facts.loss, *size, self.regularization, *budget, "gaussian", self.calibration, facts.row_entries,
+            facts.most_rows,
+        )  # fmt: skip
 
     def check_noise(self, facts: OwnFacts) -> None:
         """Raise InvalidInputError if the tilt's or the answer's noise does not fit on the wire."""
