@@ -15,6 +15,7 @@ from parley.common.data.shard import Shard
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Huber, Softmax
 from parley.common.privacy.calibration import (
+    SlackCalibration,
     bisect,
     determinant_cost,
     gaussian_delta,
@@ -37,7 +38,7 @@ from parley.common.privacy.mechanisms.objective import (
 )
 from parley.common.privacy.mechanisms.one_against_rest import OneAgainstRest, one_against_rest
 from parley.common.privacy.mechanisms.output import generalized
-from parley.common.privacy.mechanisms.site import SiteTerms
+from parley.common.privacy.mechanisms.site import Law, SiteTerms
 from parley.common.privacy.tilt import tilt_profile
 
 ROWS, D = 40, 41
@@ -61,7 +62,7 @@ def log_determinant(site: ObjectivePerturbation, shard: Shard, model: FloatArray
 
 
 @pytest.mark.parametrize("law", ["gaussian", "l2_laplace"])
-def test_rows_at_right_angles_change_a_determinant_by_more_than_a_record_and_no_more_than_is_spent(law: str) -> None:
+def test_rows_at_right_angles_change_a_determinant_by_more_than_a_record_and_no_more_than_is_spent(law: Law) -> None:
     """The trap: log(1 + c / Lambda) is a record's. The event, its proof and the slack have the person's."""
     site = objective(replace(TERMS, law=law, epsilon=8.0))
     nothing, model = person(np.zeros((ROWS, D))), np.zeros(D)
@@ -95,7 +96,8 @@ def test_the_slack_of_persons_is_the_larger_of_theirs_and_the_papers() -> None:
         assert determinant_cost(x, 40) < min(x, 40 * math.log1p(x))
     assert determinant_cost(0.3) == math.log1p(0.3)
     for epsilon in (0.1, 1.0, 10.0):
-        for calibration, most in (("tight", 1 / 6), ("paper", 1.0), ("better_branch", 0.5)):
+        parts: dict[SlackCalibration, float] = {"tight": 1 / 6, "paper": 1.0, "better_branch": 0.5}
+        for calibration, most in parts.items():
             extra, left = slack(epsilon, 1e-3, 10, 1.0, calibration, 40)
             curvature = 1.0 / (10 * (1e-3 + extra))
             due = max(determinant_cost(curvature, 40), (1 if calibration == "tight" else 2) * math.log1p(curvature))
@@ -138,7 +140,7 @@ class TwoSided(Huber):
 
 
 @pytest.mark.parametrize("law", ["gaussian", "l2_laplace"])
-def test_a_person_moves_the_tilt_that_led_to_a_model_by_no_more_than_its_reach(law: str) -> None:
+def test_a_person_moves_the_tilt_that_led_to_a_model_by_no_more_than_its_reach(law: Law) -> None:
     """However many rows it has, whatever their labels; weights are 1 / r. Rows about one direction attain it."""
     site, rng = objective(replace(TERMS, law=law, n_features=3)), np.random.default_rng(2)
     model = np.array([[30.0, 0.0, 0.0]])
