@@ -11,7 +11,7 @@ True
 
 Jain & Thakurta, "(Near) Dimension Independent Risk Bounds for Differentially Private Learning", ICML 2014; proofs of
 privacy and regret are in `parley.common.privacy.mechanisms.leader`. It hides one whole cost vector, replaced by any
-other within the bound.
+other within the bound; a person is hidden only where all that a person adds is one cost vector.
 """
 
 from __future__ import annotations

@@ -62,6 +62,7 @@ class AverageMethod(Releases):
     ] = "once"
     sparse: ClassVar[bool] = True
     weighs_classes: ClassVar[bool] = True
+    persons: ClassVar[bool] = True
 
     @classmethod
     def mechanism_for(cls, facts: FederationFacts, given: Mapping[str, Any]) -> Choice:

@@ -98,6 +98,11 @@ class Describe(Algorithm):
         """Return the event of one Gaussian release."""
         return GaussianEvent(self.sums(facts).sensitivity / float(self.sigma(facts)))
 
+    @property
+    def noise_is_gaussian(self) -> bool:
+        """It is."""
+        return True
+
     def check_noise(self, facts: OwnFacts) -> None:
         """Raise InvalidInputError if the noise of `sigma` does not fit on the wire."""
         fitting(self.sigma(facts))

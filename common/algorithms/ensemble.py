@@ -106,21 +106,21 @@ class Voters:
 def train(shard: Shard, facts: OwnFacts, regularization: float) -> Voters:
     """Train the classifiers of a shard or a stack: those that the owners chose, or linear ones by the run's loss.
 
-    Rows that a study has dropped have no class, and are not used.
+    Rows that a study has dropped have no class, and are not used; nor are rows of no weight.
     """
     stack = shard.y.shape[:-1]
     n, k = math.prod(stack), max(2, facts.loss.outputs)
-    parts = (shard.X, shard.y, shard.mask, shard.present)
-    X, y, mask, present = (part.reshape(n, *part.shape[len(stack) :]) for part in parts)
+    parts = (shard.X, shard.y, shard.weights, shard.present & (shard.weights > 0))
+    X, y, counts, present = (part.reshape(n, *part.shape[len(stack) :]) for part in parts)
     others = [
-        (place, Voter(kind, X[place][present[place]], decode_classes(y[place][present[place]], k), seed))
-        for place, (kind, seed) in enumerate(zip(facts.own_classifiers, facts.seeds, strict=True))
-        if kind is not None and present[place].any()
+        (place, Voter(kind, X[place][rows], decode_classes(y[place][rows], k), counts[place][rows], seed))
+        for place, (kind, seed, rows) in enumerate(zip(facts.own_classifiers, facts.seeds, present, strict=True))
+        if kind is not None and rows.any()
     ]
     places = np.setdiff1d(np.arange(len(y)), [place for place, _ in others])
     if not len(places):
         return Voters(np.zeros((0, facts.loss.outputs, X.shape[-1])), np.zeros((0, k), np.bool_), places, others, stack)
-    linear_shard = shard if len(places) == len(y) else Shard(X[places], y[places], mask[places])
+    linear_shard = shard if len(places) == len(y) else shard.of_parties(places)
     classes = np.where(present[places], decode_classes(y[places], k), -1)
     has_class = (classes[..., None] == np.arange(k)).any(axis=1)
     strength = regularization * np.maximum(linear_shard.n_examples, 1)
@@ -186,6 +186,7 @@ class Ensemble(Algorithm):
         bool, Field(description="whether a model with noise on it hides each auxiliary row too, from who sees it alone")
     ] = False
     adjacency: ClassVar[Adjacency] = "whole_party"
+    persons: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
@@ -288,6 +289,11 @@ class Ensemble(Algorithm):
         if not self.hides_votes:
             return math.inf if query.step == "votes" else 0.0
         return np.full(facts.own_epsilon.shape, self.tally_sensitivity(self.rows_asked(query.message), facts))
+
+    @property
+    def noise_is_gaussian(self) -> bool:
+        """Whether it is, unless delta is 0."""
+        return self.hides_votes
 
     def proof(self, query: Query, facts: OwnFacts) -> Proof | None:
         """Return the proof of a tally plus noise, or None for exact votes, about which nothing is claimed."""

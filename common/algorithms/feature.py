@@ -43,7 +43,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 import numpy as np
 from pydantic import Field
@@ -55,6 +55,7 @@ from parley.common.algorithms.release import (
     MechanismChoice,
     Prepared,
     Releases,
+    check_hides,
     own_indices,
     parties_where,
     set_site,
@@ -294,6 +295,7 @@ class Full(Public):
         if not self.aggregator:
             raise InvalidInputError("second = full needs an aggregator: the party whose rows weigh the others' models")
         check_take_part("aggregator", [self.aggregator], facts.parties)
+        check_hides(self.terms.second_mechanism, facts)
         if (k := len(facts.parties)) < 2:  # noqa: PLR2004
             raise InvalidInputError("an aggregator alone has no site's model to weigh")
         return (Question("weigh", (k - 1, facts.n_features), k - 1),)
@@ -400,7 +402,8 @@ class All(Public):
         return self.descent.choose(self.second_facts(facts), fixed, most_rounds)
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """Ask for T sums of gradients."""
+        """Ask for T sums of gradients. Raises InvalidInputError if these do not hide such rows."""
+        self.descent.check_rows(facts)
         return self.descent.questions(self.second_facts(facts))
 
     def program(self, basis: FloatArray, facts: FederationFacts, rows: Shard | None) -> Program:
@@ -475,6 +478,7 @@ class FeatureMethod(Releases):
     n_rounds: Rounds = 10
     step: Step = 1.0
     momentum: Momentum = 0.0
+    persons: ClassVar[bool] = True
 
     @property
     def makes_one_model(self) -> bool:
@@ -655,6 +659,7 @@ class MultilevelFeature(Releases):
     """A private model that climbs a tree of sites."""
 
     tree: Nodes = ()
+    persons: ClassVar[bool] = True
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """Ask one question for each level, from the leaves up.

@@ -2,9 +2,11 @@
 
 Columns are actions, except for a study's intercept, and a party's rows, in their order, are the costs of its rounds, in
 [-1, 1]. In round t each party draws an action by the sum of its rows before the t-th, so that it does not look at its
-row t earlier. The first answer pays for all rounds (`parley.common.privacy.mechanisms.leader` has the proofs). Labels
-are not used. A party remembers no action from one round to the next, so each is drawn again:
-`parley.common.online.Leader` may draw rarely.
+row t earlier. If examples are persons, a round is a person's, in the order of their first rows, and its costs are the
+mean of the person's rows by their weights, so in [-1, 1] as well: all rows of a person, replaced in the person's place,
+change the costs of one round, as those of a record do. The first answer pays for all rounds
+(`parley.common.privacy.mechanisms.leader` has the proofs). Labels are not used. A party remembers no action from one
+round to the next, so each is drawn again: `parley.common.online.Leader` may draw rarely.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from parley.common.algorithms._parameters import CalibrationChoice, Rounds, algo
 from parley.common.algorithms.release import own_indices
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.shard import Shard
+from parley.common.data.weighing import WEIGHT_OF_ROW_BITS
 from parley.common.encoding.fixed_point import FRACTION_BITS, NORMS, Norm
 from parley.common.errors import InvalidInputError
 from parley.common.learning.model import Model
@@ -32,6 +35,7 @@ from parley.common.protocol.messages import Query, Question, Reply
 _BITS = 10
 """How many bits the wire may cut off of an integer, for the largest shards."""
 _ABSENT = -1.0
+_EXAMPLES = {"replace_one": "rows", "person": "persons"}
 
 
 @algorithm
@@ -39,22 +43,24 @@ class PrivateLeader(Algorithm):
     """Each party's actions, one in each round, drawn by the costs of its rounds before.
 
     It trains nothing: the result is the actions (K, T), counted from 0, and -1 if a party did not answer. A party with
-    fewer rows than rounds goes on by the sum of all its rows.
+    fewer examples than rounds goes on by the sum of all its rows.
     """
 
     n_rounds: Rounds = 10
     calibration: CalibrationChoice = "tight"
     norms: ClassVar[frozenset[Norm]] = NORMS
     trains: ClassVar[bool] = False
+    persons: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, Any], most_rounds: int) -> dict[str, Choice]:
-        """Choose a round for each row of the smallest party, up to ``most_rounds``."""
+        """Choose a round for each example of the smallest party, up to ``most_rounds``."""
         if "n_rounds" in given:
             return {}
-        rows = int(facts.n_examples.min())
-        reason = "as many as the smallest party has rows" if rows <= most_rounds else "as many as time and owners allow"
-        return {"n_rounds": Choice(max(1, min(rows, most_rounds)), reason)}
+        least = int(facts.n_examples.min())
+        of_smallest = f"as many as the smallest party has {_EXAMPLES[facts.unit]}"
+        reason = of_smallest if least <= most_rounds else "as many as time and owners allow"
+        return {"n_rounds": Choice(max(1, min(least, most_rounds)), reason)}
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """Ask for an action in each round. Raises InvalidInputError if there is only one action."""
@@ -71,11 +77,10 @@ class PrivateLeader(Algorithm):
         return Model(actions, "statistics")
 
     def prepare(self, shard: Shard, facts: OwnFacts) -> IntArray:
-        """Compute the sums (..., T, p) of the rows before each round, in units of 1 / `COST_UNIT`: exact integers."""
-        rows = (shard.X[..., : self.n_rounds - 1, : actions_among(facts)] * COST_UNIT).astype(np.int64)
-        totals = np.zeros((*rows.shape[:-2], self.n_rounds, rows.shape[-1]), np.int64)
-        np.cumsum(rows, axis=-2, out=totals[..., 1 : rows.shape[-2] + 1, :])
-        totals[..., rows.shape[-2] + 1 :, :] = totals[..., rows.shape[-2], None, :]
+        """Compute the sums (..., T, p) of the costs before each round, in units of 1 / `COST_UNIT`: exact integers."""
+        costs = _costs(shard, self.n_rounds - 1, actions_among(facts))
+        totals = np.zeros((*costs.shape[:-2], self.n_rounds, costs.shape[-1]), np.int64)
+        np.cumsum(costs, axis=-2, out=totals[..., 1:, :])
         return totals
 
     def local(self, query: Query, prepared: IntArray, facts: OwnFacts, noise: Noise) -> IntArray:
@@ -109,8 +114,8 @@ class PrivateLeader(Algorithm):
         """Raise InvalidInputError if a budget sets no lambda, or if no party has rows for all rounds."""
         if self.n_rounds > int(facts.n_examples.max()):
             raise InvalidInputError(
-                f"n_rounds is {self.n_rounds}, and no party has more than {int(facts.n_examples.max())} rows: the "
-                "stream ends early"
+                f"n_rounds is {self.n_rounds}, and no party has more than {int(facts.n_examples.max())} "
+                f"{_EXAMPLES[facts.unit]}: the stream ends early"
             )
         for index in own_indices(facts):
             self.terms(facts, index)
@@ -133,6 +138,22 @@ def actions_among(facts: FederationFacts) -> int:
     The intercept is the last column, and costs the same in each round.
     """
     return facts.n_features - (facts.study is not None and facts.study.intercept)
+
+
+def _costs(shard: Shard, rounds: int, actions: int) -> IntArray:
+    """Return the costs (..., rounds, p) of the first examples, in units of 1 / `COST_UNIT`, or zeros beyond the last.
+
+    Those of a person are the sum of its rows, each by its weight, rounded down.
+    """
+    if shard.y.ndim > 1:
+        return np.stack([_costs(shard.party(index), rounds, actions) for index in range(len(shard.y))])
+    first = shard.examples(0, rounds)
+    weights = (first.weights * 2.0**WEIGHT_OF_ROW_BITS).astype(np.int64)
+    rows = (first.X[:, :actions] * COST_UNIT).astype(np.int64) * weights[:, None]
+    starts = np.arange(len(rows)) if first.begins is None else np.flatnonzero(first.begins)
+    costs = np.zeros((rounds, actions), np.int64)
+    costs[: len(starts)] = np.add.reduceat(rows, starts, axis=0) >> WEIGHT_OF_ROW_BITS
+    return costs
 
 
 def _read(reply: Reply, actions: int) -> FloatArray:

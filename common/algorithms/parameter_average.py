@@ -53,6 +53,7 @@ class ParameterAverage(Algorithm):
     calibration: CalibrationChoice = "tight"
     adjacency: ClassVar[Adjacency] = "whole_party"
     weighs_classes: ClassVar[bool] = True
+    persons: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
@@ -130,6 +131,11 @@ class ParameterAverage(Algorithm):
     def is_gaussian(self, facts: FederationFacts) -> bool:
         """Whether the noise is Gaussian; otherwise its density is exp(-beta |b|)."""
         return self.calibration == "tight" and not is_pure(facts)
+
+    @property
+    def noise_is_gaussian(self) -> bool:
+        """Whether it is, unless delta is 0."""
+        return self.calibration == "tight"
 
     def deviation(self, facts: OwnFacts) -> FloatArray:
         """Return the deviation of the noise on a sum in each coordinate, (...)."""

@@ -65,6 +65,7 @@ class SampledSimplex(Algorithm):
     norms: ClassVar[frozenset[Norm]] = NORMS
     sparse: ClassVar[bool] = True
     weighs_classes: ClassVar[bool] = True
+    persons: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, Any], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
@@ -136,7 +137,7 @@ class SampledSimplex(Algorithm):
 
     def _problem(self, facts: FederationFacts, index: int) -> SimplexProblem:
         n, d, entries = int(facts.n_examples[index]), facts.n_features, facts.most_entries
-        return SimplexProblem(facts.loss, n, d, entries, self.scale, n * self.regularization)
+        return SimplexProblem(facts.loss, n, d, entries, self.scale, n * self.regularization, facts.most_rows)
 
     def _width(self, facts: FederationFacts) -> int:
         """Return how many integers an answer has: the most draws of a party, or as many as counts if these are fewer.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import EllipsisType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from parley.common.data.weighing import Weighing
 from parley.common.encoding.fixed_point import FEATURE_BITS, Norm, truncate
 
 _S = TypeVar("_S", bound="Shard")
+Index: TypeAlias = tuple[slice | EllipsisType | IntArray | None, ...]
+"""An index into y."""
 _CACHED = 2**17
 """The numbers that stay in a processor's cache while several operations pass over them: 1 MiB."""
 SUMMED_ROWS = 2**9
@@ -205,7 +207,11 @@ class Shard:
             index = slice(start, start + most)
             yield index, self._view((index, ...))
 
-    def _view(self, index: tuple[slice | EllipsisType, ...]) -> Shard:
+    def of_parties(self, which: IntArray) -> Shard:
+        """Return some parties of a stack, in this order, with their padding; one party's shard as a stack of one."""
+        return self._view((None, ...) if self.y.ndim == 1 else (which, ...))
+
+    def _view(self, index: Index) -> Shard:
         """Return the rows that an index into y selects."""
         return assembled(
             Shard, X=self.X[(*index, slice(None))], y=self.y[index], mask=self.mask[index], norm=self.norm,

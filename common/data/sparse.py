@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from types import EllipsisType
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from parley.common.arrays import BoolArray, FloatArray, IntArray
-from parley.common.data.shard import OUTWARDS, SURELY_INSIDE, Shard, assembled, into_unit_cube, keep
+from parley.common.data.shard import OUTWARDS, SURELY_INSIDE, Index, Shard, assembled, into_unit_cube, keep
 from parley.common.data.weighing import Weighing
 from parley.common.encoding.fixed_point import FEATURE_BITS, Norm, truncate
 from parley.common.errors import InvalidInputError
@@ -159,7 +158,7 @@ class SparseShard(Shard):
         n = self.y.shape[-1]
         return (self.rows[start : start + n] for start in range(0, self.y.size, n))
 
-    def _view(self, index: tuple[slice | EllipsisType, ...]) -> Shard:
+    def _view(self, index: Index) -> Shard:
         """Return the rows that an index into y selects."""
         if index == (...,) or index == (..., slice(None)):
             return self

@@ -18,10 +18,12 @@ from types import EllipsisType
 from typing import Any, Self, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from parley.common.arrays import BoolArray, FloatArray, IntArray
 
 _A = TypeVar("_A")
+_N = TypeVar("_N", bound=np.generic)
 WEIGHT_OF_ROW_BITS = 16
 _ONE = 2**WEIGHT_OF_ROW_BITS
 
@@ -75,7 +77,7 @@ class Weighing:
         reached = running((own * _ONE).astype(np.int64), self.begins) // n_rows
         return np.asarray(steps(reached, self.begins) / float(_ONE))
 
-    def at(self, index: tuple[slice | EllipsisType, ...], mask: BoolArray) -> Weighing:
+    def at(self, index: tuple[slice | EllipsisType | IntArray | None, ...], mask: BoolArray) -> Weighing:
         """Return the weighing of the rows that an index selects, of rows with this mask: each keeps its weight."""
         begins = None if self.begins is None else self.begins[index]
         given = None if self.given is None else self.given[index]
@@ -147,7 +149,7 @@ def totals(values: IntArray, begins: BoolArray) -> IntArray:
     return np.add.reduceat(flat, _firsts(begins)) if len(flat) else flat
 
 
-def repeated(of_persons: IntArray, begins: BoolArray) -> IntArray:
+def repeated(of_persons: npt.NDArray[_N], begins: BoolArray) -> npt.NDArray[_N]:
     """Return values (P,) of persons for each of their rows, (..., n)."""
     return np.repeat(of_persons, _sizes(_firsts(begins), begins.size)).reshape(begins.shape)
 

@@ -129,22 +129,33 @@ LocalClassifier = Annotated[
 
 
 class Voter:
-    """A classifier trained on some examples X (n, d) of classes (n,), one of them at least.
+    """A classifier trained on some rows X (n, d) of classes (n,) and weights (n,) in (0, 1], one of them at least.
 
-    If the examples are all alike or of one class, or scikit-learn refuses them, it votes for the commonest class among
-    them: an error would reveal what they are.
+    Of the nearest neighbours each counts 1. If the rows are all alike or of one class, or scikit-learn
+    refuses them, it votes for the commonest class among them: an error would reveal what they are.
     """
 
-    def __init__(self, classifier: LocalClassifier, X: FloatArray, classes: IntArray, seed: int) -> None:
-        self._most = int(np.bincount(classes).argmax())
+    def __init__(
+        self, classifier: LocalClassifier, X: FloatArray, classes: IntArray, weights: FloatArray, seed: int
+    ) -> None:
+        self._most = int(np.bincount(classes, weights).argmax())
         self._estimator = None
         if len(np.unique(classes)) > 1 and (X[0] != X).any():
             with warnings.catch_warnings(), suppress(ValueError, ArithmeticError):
                 warnings.simplefilter("ignore")  # that training did not converge, which depends on the examples
-                self._estimator = classifier.build(len(X), seed).fit(X, classes)
+                self._estimator = _fitted(classifier.build(math.ceil(weights.sum()), seed), X, classes, weights)
 
     def votes(self, rows: FloatArray) -> IntArray:
         """Return the class that it votes for on each of the rows (N, d), (N,)."""
         if self._estimator is None:
             return np.full(len(rows), self._most)
         return np.asarray(self._estimator.predict(rows), dtype=np.int64)
+
+
+def _fitted(estimator: Any, X: FloatArray, classes: IntArray, weights: FloatArray) -> Any:  # noqa: ANN401 -- scikit-learn's
+    """Return an estimator of scikit-learn, trained by the rows' weights, where it takes some that differ."""
+    from sklearn.utils.validation import has_fit_parameter  # noqa: PLC0415 -- only where one is trained
+
+    if (weights == 1).all() or not has_fit_parameter(estimator, "sample_weight"):
+        return estimator.fit(X, classes)
+    return estimator.fit(X, classes, sample_weight=weights)

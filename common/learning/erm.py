@@ -2,13 +2,14 @@
 
 The problem, on the sum scale, for the examples (x_i, y_i) of a shard:
 
-    F(w) = sum_i loss(w.x_i, y_i) + (regularization / 2) |w|^2 + <linear, w>
+    F(w) = sum_i a_i loss(w.x_i, y_i) + (regularization / 2) |w|^2 + <linear, w>
 
-solved by Newton's method with step halving. Where an example has K scores, w is (K, d); then, and where there are more
-than `DENSE_COLUMNS` columns, each Newton step is found by conjugate gradients, which need no matrix of K d rows. Every
+with the rows' weights a_i (`parley.common.data.weighing`): 1, or of a person's rows at most 1 together. It is solved by
+Newton's method with step halving. Where an example has K scores, w is (K, d); then, and where there are more than
+`DENSE_COLUMNS` columns, each Newton step is found by conjugate gradients, which need no matrix of K d rows. Every
 problem of a stack takes its own steps until its gradient is small. Where examples are few, it starts at what
-`parley.common.learning.solvers` finds, which commonly leaves nothing to do. Sparse rows and dense ones give the
-same bits.
+`parley.common.learning.solvers` finds, which commonly leaves nothing to do. Sparse rows and dense ones give the same
+bits.
 
 Of more columns, those that occur in a party's rows are solved for, a party at a time: where no row has an entry F's
 gradient is Lambda w + linear, and w = -linear / Lambda at once. From there on, all gradients lie in the span of the
@@ -21,8 +22,11 @@ and no problem is refused for what they are.
 
 *How near the minimiser a solver surely comes*, from public numbers alone: a bound for every shard of a size. Noise and
 price of a private minimiser are fixed before any data are touched, so its proof may not depend on how well the solver
-did on the actual shard. With n examples, Lambda the regularization on the sum scale, b = n c + Lambda
-the largest curvature and kappa = b / Lambda, take F's gradient g at some w:
+did on the actual shard. With n examples, Lambda the regularization on the sum scale, b = n c + Lambda the largest
+curvature and kappa = b / Lambda, take F's gradient g at some w. Examples may be persons of several rows each. As their
+weights add up to at most n, all sums of losses, slopes and curvatures are at most those of n rows: n is the mass. What
+rounding does to a sum depends on how many terms it has too, and these are rows, so up to a public number of rows a
+person times n.
 
 - *In exact arithmetic* a gradient step of 1 / b leads to (I - H / b) g, H the mean of F's Hessians on the way, whose
   eigenvalues lie in [Lambda, b]: a gradient shorter by the factor 1 - 1 / kappa for any examples. `minimise`
@@ -185,7 +189,7 @@ def _by_newton(risk: Risk, start: _Iterate, tolerance: float) -> _Iterate:
 
 def _by_gradient(risk: Risk, now: _Iterate, tolerance: float, most_steps: int) -> FloatArray:
     """Return the weights after gradient steps, for each problem, for as long as each shortens the gradient."""
-    largest = risk.shard.n_examples * risk.loss.smoothness + risk.regularization
+    largest = risk.shard.n_examples * risk.loss.smoothness + risk.regularization  # weights add up to no more
     active = now.length > tolerance
     for _ in range(most_steps):
         if not bool(active.any()):
@@ -273,18 +277,19 @@ def gradient_left(  # noqa: PLR0913 -- public numbers; sparse rows have more
     *,
     row_entries: int | None = None,
     row_tilt: float | None = None,
+    most_rows: int = 1,
 ) -> FloatArray:
     """Bound the norm (...) of F's gradient, on the sum scale, where `minimise` ends with `TOLERANCE`, `MOST_STEPS`.
 
-    ``n_examples`` (...), of one party each; ``regularization`` (...) on the sum scale; ``tilt`` is the largest norm of
-    the linear term, and ``row_tilt`` that of its part in the columns of any row. ``row_entries`` is the most entries of
-    a row that are not zero; None for all. Raises InvalidInputError where the bound is no small part of the loss's L or
-    takes too many steps.
+    ``n_examples`` (...), of one party each, of at most ``most_rows`` rows each; ``regularization`` (...) on the sum
+    scale; ``tilt`` is the largest norm of the linear term, and ``row_tilt`` that of its part in the columns of any row.
+    ``row_entries`` is the most entries of a row that are not zero; None for all. Raises InvalidInputError where the
+    bound is no small part of the loss's L or takes too many steps.
     """
     slope, n = bounded_slope(loss), n_examples.astype(np.float64)
     kappa = 1 + n * loss.smoothness / regularization
     entries = n_features if row_entries is None else min(row_entries, n_features)
-    fixed, by_score, by_weight = _rounding(loss, n, n_features, entries, regularization, tilt)
+    fixed, by_score, by_weight = _rounding(loss, n, most_rows, n_features, entries, regularization, tilt)
     at_zero = loss_at_zero(loss)
     radius = np.sqrt(2 * n * at_zero / regularization) + tilt / regularization
     pull = (tilt if row_tilt is None else min(row_tilt, tilt)) / regularization
@@ -303,18 +308,19 @@ def gradient_left(  # noqa: PLR0913 -- public numbers; sparse rows have more
 
 
 def _rounding(  # noqa: PLR0913, PLR0917 -- public numbers
-    loss: Loss, n: FloatArray, n_features: int, entries: int, regularization: FloatArray, tilt: float
+    loss: Loss, n: FloatArray, most_rows: int, n_features: int, entries: int, regularization: FloatArray, tilt: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return ``(A, B of scores, B of weights)``, each (...): what rounding may do to a gradient and to a step.
 
-    A score of m products is off by m u |w|, its slope by c times that and by some u of its own. A sum of k terms is off
-    by k u times the sum of their sizes: k rows in a sum, then these sums, the last of a block perhaps shorter,
-    then the three parts of the gradient.
+    A score of m products is off by m u |w|, its slope by c times that and by some u of its own, and so is that times
+    its row's weight. A sum of k terms is off by k u times the sum of their sizes: k rows in a sum, then these sums, the
+    last of a block perhaps shorter, then the three parts of the gradient. A block ends with a person, so it may be
+    longer than others.
     """
     slope, bend = bounded_slope(loss), loss.smoothness
-    block = rows_of_a_block(n_features)
-    rows = np.minimum(n, min(block, SUMMED_ROWS))
-    added = rows + n / rows + n // block + 8
+    block, n_rows = rows_of_a_block(n_features), n * most_rows
+    rows = np.minimum(n_rows, min(block, SUMMED_ROWS) if most_rows == 1 else SUMMED_ROWS)
+    added = rows + n_rows / rows + n_rows // block + 8
     fixed = n * (8 + loss.outputs) * (slope + bend) + added * (n * slope + tilt)
     return 2 * _U * fixed, 2 * _U * n * bend * (entries + 8), 2 * _U * 8 * regularization
 

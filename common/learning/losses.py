@@ -275,9 +275,9 @@ def largest_minimiser(loss: Loss, regularization: float) -> float:
     """Return the largest norm of a minimiser w of the mean loss of any rows + (regularization/2) |w|^2.
 
     As the gradient along w is 0, regularization |w|^2 is the mean of -<s, slope(s)>, which is at most loss(0) by
-    convexity, and no more under class weights; rather at most W((K - 1) / e) of softmax of K classes, and of the
-    logistic loss of two, W Lambert's function. Rows in the unit ball attain it for a regularization that is small
-    enough.
+    convexity, and no more under class weights, nor under weights of rows that add up to at most n; rather at most W((K
+    - 1) / e) of softmax of K classes, and of the logistic loss of two, W Lambert's function. Rows in the unit ball
+    attain it for a regularization that is small enough.
 
     >>> round(largest_minimiser(Logistic(), 1e-4), 2)
     52.77

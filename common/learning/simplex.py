@@ -3,12 +3,13 @@
 Weights are w = R (theta+ - theta-), theta on the simplex of the 2d columns x and -x, |x_j| <= 1. The problem, lambda on
 the sum scale:
 
-    J(theta) = sum_i loss(w.x_i, y_i) + lambda sum_j theta_j log theta_j
+    J(theta) = sum_i a_i loss(w.x_i, y_i) + lambda sum_j theta_j log theta_j
 
-Its minimiser has theta* proportional to exp(-R v / lambda) and exp(R v / lambda), v = sum_i slope_i x_i at its scores.
-So d numbers v stand for theta, and J is least where v is the gradient g(v) of the sum of losses. That is solved by
-Newton's method: (I + B C) step = g(v) - v, where C is the covariance of signed columns under theta times R^2 / lambda
-and B the Hessian of the sum; B C is self-adjoint in the product of C, so that conjugate gradients find the step.
+with the rows' weights a_i (`parley.common.data.weighing`): 1, or of a person's rows at most 1 together. Its minimiser
+has theta* proportional to exp(-R v / lambda) and exp(R v / lambda), v = sum_i a_i slope_i x_i at its scores. So d
+numbers v stand for theta, and J is least where v is the gradient g(v) of the sum of losses. That is solved by Newton's
+method: (I + B C) step = g(v) - v, where C is the covariance of signed columns under theta times R^2 / lambda and B the
+Hessian of the sum; B C is self-adjoint in the product of C, so that conjugate gradients find the step.
 
 *How near*, for any rows. The sum is M = n c R^2-smooth in the 1-norm, and entropy 1-strongly convex (Pinsker).
 With a = M / lambda the damped step v <- v + (g(v) - v) / (1 + a) is mirror descent: D(theta*, theta) falls by the
@@ -44,7 +45,10 @@ _SURELY = 0.75  # what is computed of a distance is off by a quarter of `near` a
 
 @dataclass(frozen=True, slots=True)
 class SimplexProblem:
-    """Public numbers of a problem: the loss, n examples of d columns with so many ``entries`` each, R, and lambda."""
+    """Public numbers of a problem: the loss, n examples of d columns with so many ``entries`` each, R, and lambda.
+
+    An example has at most ``most_rows`` rows, whose weights add up to at most 1.
+    """
 
     loss: Loss
     n_examples: int
@@ -52,6 +56,7 @@ class SimplexProblem:
     entries: int
     scale: float
     strength: float
+    most_rows: int = 1
 
     @property
     def slope(self) -> float:
@@ -72,10 +77,11 @@ class SimplexProblem:
         """Return the most by which rounding moves a coordinate of g.
 
         A score of m products is off by (m + 2) u R, and theta, whose exponents are up to `range`, by as many u; a slope
-        by c times that and some u; a sum of n terms by as many u as are added in blocks.
+        by c times that and some u; a sum of rows by as many u as are added in blocks. Their weights add up to n.
         """
-        n, rows = float(self.n_examples), min(self.n_examples, rows_of_a_block(self.n_features))
-        added = rows + n / max(rows, 1) + 8
+        n, n_rows = float(self.n_examples), self.n_examples * self.most_rows
+        rows = min(n_rows, rows_of_a_block(self.n_features))
+        added = rows + n_rows / max(rows, 1) + 8
         of_score = (self.entries + self.n_features**0.5 + 4 * self.range + 16) * self.scale
         return float(2 * _U * n * (self.loss.smoothness * of_score + (8 + added) * self.slope))
 
@@ -174,7 +180,7 @@ class _SimplexRisk:
     def gradient(self, v: FloatArray) -> FloatArray:
         """Return the gradient (d,) of the sum of losses there."""
         slopes = self.problem.loss.slope(self.scores(v), self.shard.y)
-        return self._weighted_sum(np.where(self.shard.mask, slopes, 0.0))
+        return self._weighted_sum(self.shard.weights * slopes)
 
     def value(self, v: FloatArray) -> float:
         """Return J there: entropy is the mean of log theta."""
@@ -183,7 +189,7 @@ class _SimplexRisk:
         total = self.total(theta, others)
         entropy = self.total(theta * logs, others * least) / total - np.log(total)
         losses = self.problem.loss.value(self.scores(v), self.shard.y)
-        return float(np.where(self.shard.mask, losses, 0.0).sum() + self.problem.strength * entropy)
+        return float((self.shard.weights * losses).sum() + self.problem.strength * entropy)
 
     def apart(self, g: FloatArray, v: FloatArray) -> float:
         """Return the most that theta(v) may be apart from the minimiser in the 1-norm: s / 2."""
@@ -193,7 +199,7 @@ class _SimplexRisk:
         """Return the step (d,) that conjugate gradients find in the product of C."""
         p, q = self.weights(v)
         curvature = self.problem.loss.curvature(self.scores(v), self.shard.y)
-        bend = np.where(self.shard.mask, curvature, 0.0)
+        bend = self.shard.weights * curvature
         spread = self.problem.scale**2 / self.problem.strength
 
         def moved(step: FloatArray) -> FloatArray:

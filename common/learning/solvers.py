@@ -4,6 +4,10 @@
 `DENSE_COLUMNS` columns are dense, however the shard keeps its rows. So dense and sparse rows go through the same
 operations and give the same bits.
 
+*Weights.* A row counts as much as its shard says, a_i in [0, 1] (`parley.common.data.weighing`): F is sum_i a_i
+loss(w.x_i, y_i) and what is added to it. So a_i multiplies the row's loss, its slope and its curvature, and nothing
+else.
+
 *The span.* `minimise_in_span` solves stacks of small problems, each in the span of its rows: n unknowns a score instead
 of d. Where F's gradient is zero, w = X^T a - linear / Lambda with n numbers a for each score. The scores are then
 G a + o, with the Gram matrix G = X X^T and o = -X linear / Lambda, and F's gradient is X^T r with
@@ -71,7 +75,7 @@ class Risk:
         data = np.zeros(self.shard.y.shape[:-1])
         for block in self._blocks():
             losses = self.loss.value(self._scores(block, weights), block.y)
-            data = data + np.where(block.mask, losses, 0.0).sum(axis=-1)
+            data = data + (block.weights * losses).sum(axis=-1)
         tilt = self.total(self.linear * weights)
         return np.asarray(data + self.regularization / 2 * self.total(weights**2) + tilt)
 
@@ -79,7 +83,7 @@ class Risk:
         """Return the gradient of F at weights, shaped like them."""
         data = np.zeros_like(weights)
         for block in self._blocks():
-            slopes = self.loss.slope(self._scores(block, weights), block.y)
+            slopes = _weighed(block, self.loss.slope(self._scores(block, weights), block.y))
             for part, of_part in _in_sums(block, slopes):
                 data += self._weighted_sum(part, of_part)
         data += self.spread(self.regularization) * weights
@@ -90,7 +94,7 @@ class Risk:
         """Return the Hessian of F at weights (..., d), (..., d, d), of a loss of one score."""
         data = self.regularization[..., None, None] * np.eye(self.shard.n_features)
         for block in self._blocks():
-            curvature = np.where(block.mask, self.loss.curvature(self._scores(block, weights), block.y), 0.0)
+            curvature = block.weights * self.loss.curvature(self._scores(block, weights), block.y)
             data = data + block.weighted_sum(block.X * curvature[..., None])
         return data
 
@@ -101,7 +105,7 @@ class Risk:
         def times(direction: FloatArray) -> FloatArray:
             product = self.spread(self.regularization) * direction
             for piece, at in zip(self._pieces(), scores, strict=True):
-                bent = self.loss.curvature_times(at, piece.y, self._scores(piece, direction))
+                bent = _weighed(piece, self.loss.curvature_times(at, piece.y, self._scores(piece, direction)))
                 product = product + self._weighted_sum(piece, bent)
             return product
 
@@ -130,6 +134,13 @@ class Risk:
         if self.loss.outputs == 1:
             return block.weighted_sum(slopes[..., None])[..., 0, :]
         return block.weighted_sum(slopes)
+
+
+def _weighed(block: Shard, parts: FloatArray) -> FloatArray:
+    """Return parts of rows, (..., n) or (..., n, K), times the rows' weights; padding has no entry to multiply."""
+    if block.weighing is None:
+        return parts
+    return np.asarray(parts * block.weights[(..., *(None,) * (parts.ndim - block.y.ndim))])
 
 
 def _in_sums(block: Shard, slopes: FloatArray) -> Iterator[tuple[Shard, FloatArray]]:
@@ -165,8 +176,8 @@ def are_few(loss: Loss, shard: Shard) -> BoolArray:
 
     The system of several scores couples rows of equal weight alone.
     """
-    n, d = shard.n_examples, shard.n_features
-    if loss.outputs > 1 and loss.class_weights:
+    n, d = shard.n_rows, shard.n_features
+    if loss.outputs > 1 and (loss.class_weights or shard.weighing is not None):
         return np.zeros_like(n, dtype=np.bool_)
     return np.asarray(n < d if loss.outputs == 1 else (n < d) & (n**2 < _WORTH * d))
 
@@ -181,7 +192,8 @@ def minimise_in_span(
     """
     (n, d), strength = shard.X.shape[-2:], regularization.reshape(-1)
     X, y, mask = shard.X.reshape(-1, d), shard.y.reshape(-1), shard.mask.reshape(-1)
-    few, sizes = are_few(loss, shard).reshape(-1), shard.n_examples.reshape(-1)
+    few, sizes = are_few(loss, shard).reshape(-1), shard.n_rows.reshape(-1)
+    counts = shard.weights.reshape(-1)
     weights = np.zeros((len(strength), loss.outputs, d))
     if bool(linear.any()):
         weights[few] -= linear.reshape(weights.shape)[few] / strength[few, None, None]
@@ -196,7 +208,8 @@ def minimise_in_span(
                 lot_rows @ np.swapaxes(lot_rows, -1, -2),
                 lot_rows @ np.swapaxes(_taken(weights, whose), -1, -2),
             )
-            problems = _Problems.of(loss, gram, _taken(y, rows[lot]), strength[whose], offset)
+            labels, counted = _taken(y, rows[lot]), _taken(counts, rows[lot])
+            problems = _Problems.of(loss, gram, labels, counted, strength[whose], offset)
             weights[whose] += problems.solved(tolerance * _FAR_BELOW) @ lot_rows
     return weights.reshape(linear.shape)
 
@@ -224,28 +237,39 @@ class _Point:
 class _Problems:
     """m problems of n rows: ``gram`` (n, n, m), ``labels`` (K, n, m), ``strength`` (m,), ``offset`` (K, n, m).
 
-    Labels are numbers, or of K scores 1 for a row's class and 0 for others. The last problem is none: its rows are
-    zeros. For numpy adds up in another order where one problem is alone.
+    Labels are numbers, or of K scores 1 for a row's class and 0 for others. ``counts`` (n, m) are the rows' weights, 1
+    of K scores. The last problem is none: its rows are zeros. For numpy adds up in another order where one problem is
+    alone.
     """
 
     loss: Loss
     gram: FloatArray
     labels: FloatArray
+    counts: FloatArray
     strength: FloatArray
     offset: FloatArray
 
     @classmethod
-    def of(cls, loss: Loss, gram: FloatArray, y: FloatArray, strength: FloatArray, offset: FloatArray) -> _Problems:
+    def of(  # noqa: PLR0913, PLR0917 -- the parts of a problem
+        cls,
+        loss: Loss,
+        gram: FloatArray,
+        y: FloatArray,
+        counts: FloatArray,
+        strength: FloatArray,
+        offset: FloatArray,
+    ) -> _Problems:
         """Return the problems of arrays that have the problems first, and the rows before the scores."""
         none = ((0, 1), (0, 0), (0, 0))
         labels = y[..., None] if loss.outputs == 1 else np.eye(loss.outputs)[decode_classes(y, loss.outputs)]
         parts = (_last(np.pad(part, none)) for part in (gram, np.swapaxes(labels, 1, 2), np.swapaxes(offset, 1, 2)))
         gram, labels, offset = parts
-        return cls(loss, gram, labels, np.append(strength, 1.0), offset)
+        return cls(loss, gram, labels, _last(np.pad(counts, none[:2])), np.append(strength, 1.0), offset)
 
     def some(self, selected: BoolArray) -> _Problems:
         """Return some of the problems, (m,)."""
-        return _Problems(self.loss, *_some(selected, self.gram, self.labels, self.strength, self.offset))
+        parts = _some(selected, self.gram, self.labels, self.counts, self.strength, self.offset)
+        return _Problems(self.loss, *parts)
 
     def solved(self, tolerance: float) -> FloatArray:
         """Return the unknowns (m - 1, K, n) where the gradient is no longer than the tolerance, or gets no shorter."""
@@ -271,7 +295,7 @@ class _Problems:
         ridge = self.strength + _RIDGE * np.einsum("iim->m", self.gram) / len(self.gram)
         times = _inverse(_raised(self.gram.copy(), ridge))
         unknowns = times(targets)
-        unknowns *= np.log1p(len(self.gram) / (self.strength * (unknowns * targets).sum(axis=(0, 1))))
+        unknowns *= np.log1p(self.counts.sum(axis=0) / (self.strength * (unknowns * targets).sum(axis=(0, 1))))
         if self.loss.outputs > 1:
             others = np.maximum(-self.strength * unknowns, _RARE)
             of_label = np.maximum(1.0 - (others * (1.0 - self.labels)).sum(axis=0), _OWN)
@@ -303,8 +327,9 @@ class _Problems:
     def losses(self, scores: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the losses (n, m) of scores (K, n, m), their slopes and bends, (K, n, m)."""
         if self.loss.outputs == 1:
-            one, y = scores[0], self.labels[0]
-            return self.loss.value(one, y), self.loss.slope(one, y)[None], self.loss.curvature(one, y)[None]
+            one, y, times = scores[0], self.labels[0], self.counts
+            slopes, bends = times * self.loss.slope(one, y), times * self.loss.curvature(one, y)
+            return times * self.loss.value(one, y), slopes[None], bends[None]
         top = scores.max(axis=0)  # all of a softmax at once, where classes are not the last axis
         powers = np.exp(scores - top)
         total = powers.sum(axis=0)

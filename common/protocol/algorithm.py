@@ -216,6 +216,11 @@ class Algorithm(ABC):
         return "none"
 
     @property
+    def noise_is_gaussian(self) -> bool:
+        """Whether all its noise is Gaussian and on its answers if delta is above 0: owners' costs add by squares."""
+        return False
+
+    @property
     def roles(self) -> bool:
         """Whether a party's part depends on which party it is, so that equal budgets and sizes may pay differently."""
         return False

@@ -6,7 +6,7 @@ import numpy as np
 
 from parley.common.data.columns import Label
 from parley.common.privacy.accountant import epsilon_after
-from parley.common.privacy.guarantee import delta_caution
+from parley.common.privacy.guarantee import UNIT_NAMES, delta_caution
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts, OwnFacts
 
@@ -52,7 +52,7 @@ def _of_delta(algorithm: Algorithm, facts: FederationFacts) -> tuple[str, ...]:
     counts = np.ones(len(visible.parties)) if by_party else visible.n_examples
     n = int(counts.sum())
     mean = float((counts * visible.everyone.own_delta).sum()) / max(n, 1)
-    words = delta_caution(mean, n, "parties" if by_party else "records")
+    words = delta_caution(mean, n, "parties" if by_party else f"{UNIT_NAMES[facts.unit]}s")
     return words if words and any(_spends_delta(algorithm, visible.of(index)) for index in _distinct(visible)) else ()
 
 

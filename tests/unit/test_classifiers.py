@@ -39,6 +39,11 @@ def examples(seed: int, n: int, *classes: int) -> tuple[FloatArray, IntArray]:
     return rng.uniform(-0.5, 0.5, (n, D)), np.resize(np.array(classes), n)
 
 
+def voter(kind: LocalClassifier, X: FloatArray, classes: IntArray, seed: int) -> Voter:
+    """A voter by rows of weight 1."""
+    return Voter(kind, X, classes, np.ones(len(X)), seed)
+
+
 def ensemble() -> Ensemble:
     built = build_algorithm("ensemble_vote")
     assert isinstance(built, Ensemble)
@@ -54,7 +59,7 @@ def facts(k: int, loss: Logistic | Softmax, **terms: Any) -> FederationFacts:  #
 @EVERY_KIND
 def test_with_the_same_seed_it_votes_again_as_it_did(kind: str) -> None:
     X, classes = examples(2, 30, 0, 1, 2)
-    one, again = (Voter(KINDS[kind], X, classes, 7).votes(ROWS) for _ in range(2))
+    one, again = (voter(KINDS[kind], X, classes, 7).votes(ROWS) for _ in range(2))
     assert np.array_equal(one, again)
     assert one.dtype == np.int64
     assert len(set(one.tolist())) > 1, "it learnt something"
@@ -62,28 +67,28 @@ def test_with_the_same_seed_it_votes_again_as_it_did(kind: str) -> None:
 
 def test_another_seed_grows_another_forest() -> None:
     X, classes = examples(3, 30, 0, 1, 2)
-    one, other = (Voter(KINDS["forest"], X, classes, seed).votes(ROWS) for seed in (7, 8))
+    one, other = (voter(KINDS["forest"], X, classes, seed).votes(ROWS) for seed in (7, 8))
     assert not np.array_equal(one, other)
 
 
 @EVERY_KIND
 def test_of_one_class_it_votes_for_that_and_never_for_one_that_it_has_not_seen(kind: str) -> None:
-    assert set(Voter(KINDS[kind], *examples(4, 9, 3), 7).votes(ROWS).tolist()) == {3}
-    assert set(Voter(KINDS[kind], *examples(4, 1, 2), 7).votes(ROWS).tolist()) == {2}
-    assert set(Voter(KINDS[kind], *examples(4, 12, 1, 4), 7).votes(ROWS).tolist()) <= {1, 4}
+    assert set(voter(KINDS[kind], *examples(4, 9, 3), 7).votes(ROWS).tolist()) == {3}
+    assert set(voter(KINDS[kind], *examples(4, 1, 2), 7).votes(ROWS).tolist()) == {2}
+    assert set(voter(KINDS[kind], *examples(4, 12, 1, 4), 7).votes(ROWS).tolist()) <= {1, 4}
 
 
 def test_of_fewer_examples_than_neighbours_all_are_asked() -> None:
     X, classes = examples(5, 3, 0, 1, 1)
     five = _ADAPTER.validate_python({"kind": "knn", "n_neighbours": 5})
-    assert set(Voter(five, X, classes, 7).votes(ROWS).tolist()) == {1}, "two of three"
+    assert set(voter(five, X, classes, 7).votes(ROWS).tolist()) == {1}, "two of three"
 
 
 def test_of_few_examples_few_neighbours_are_asked() -> None:
     """Five of six rows would vote alike wherever they lie."""
     X, classes = examples(5, 6, 0, 1, 2)
     near = classes[((ROWS[:, None] - X) ** 2).sum(axis=-1).argmin(axis=1)]
-    assert np.array_equal(Voter(KINDS["knn"], X, classes, 7).votes(ROWS), near)
+    assert np.array_equal(voter(KINDS["knn"], X, classes, 7).votes(ROWS), near)
     asked = [KINDS["knn"].build(n, 7).n_neighbors for n in (1, 8, 9, 24, 25, 1000)]
     assert asked == [1, 1, 3, 3, 5, 5]
 
@@ -92,7 +97,7 @@ def test_of_few_examples_few_neighbours_are_asked() -> None:
 def test_examples_that_are_all_alike_vote_for_the_class_of_most(kind: str) -> None:
     X, classes = examples(6, 5, 0, 1, 1)
     for alike in (np.zeros_like(X), np.full_like(X, 0.25)):
-        assert set(Voter(KINDS[kind], alike, classes, 7).votes(ROWS).tolist()) == {1}
+        assert set(voter(KINDS[kind], alike, classes, 7).votes(ROWS).tolist()) == {1}
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Softmax(3)], ids=repr)

@@ -40,6 +40,28 @@ def test_no_modules_import_each_other() -> None:
     assert not [sorted(group) for group in components(graph) if len(group) > 1]
 
 
+def test_a_shard_is_built_of_rows_that_are_no_secret_alone_where_privacy_is_proven() -> None:
+    """A shard that is made of another's rows is made by the shard, which keeps whose they are and how much they count.
+
+    These functions build one of public rows, which are of nobody.
+    """
+    builders = {"Shard", "SparseShard", "adopt", "assembled"}
+    built = {
+        f"{module.stem}.{function.name}"
+        for package in ("algorithms", "learning", "privacy")
+        for module in (ROOT / "common" / package).rglob("*.py")
+        for function in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef)
+        and any(isinstance(call, ast.Call) and _called(call) in builders for call in ast.walk(function))
+    }
+    assert built == {"ensemble.rows_asked", "feature.labelled", "erm.fit_votes", "erm.fit_label_sum"}
+
+
+def _called(call: ast.Call) -> str:
+    """The last name of what is called."""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
 def modules() -> list[Path]:
     """Every module of the packages."""
     return sorted(module for package in PACKAGES for module in (ROOT / package).rglob("*.py"))

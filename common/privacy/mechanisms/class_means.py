@@ -268,16 +268,15 @@ def minimise_own(loss: Softmax, shard: Shard, strength: FloatArray) -> FloatArra
     ``strength`` (...) is the regularization on the sum scale. A party of a single class has nothing to distinguish: all
     of its weights are zeros.
     """
-    (n, d), n_classes = shard.X.shape[-2:], loss.outputs
-    X, mask, strength = shard.X.reshape(-1, n, d), shard.mask.reshape(-1, n), strength.reshape(-1)
+    (n, d), n_classes, strength = shard.shape[-2:], loss.outputs, strength.reshape(-1)
     has_class, classes = classes_had(shard, n_classes).reshape(-1, n_classes), decode_classes(shard.y, n_classes)
-    weights = np.zeros((len(X), n_classes, d))
+    weights = np.zeros((len(has_class), n_classes, d))
     for pattern in np.unique(has_class, axis=0):
         present = np.flatnonzero(pattern)
         if len(present) > 1:
             members = np.flatnonzero((has_class == pattern).all(axis=1))
             numbered = np.minimum(np.searchsorted(present, classes.reshape(-1, n)[members]), len(present) - 1)
-            part = Shard(X[members], encode_classes(numbered, len(present)), mask[members], shard.norm)
+            part = shard.of_parties(members).relabelled(encode_classes(numbered, len(present)))
             weights_of_present = tuple(loss.class_weights[i] for i in present) if loss.class_weights else ()
             of_present = Softmax(len(present), class_weights=weights_of_present)
             fit = minimise(of_present, part, strength[members], tolerance=TOLERANCE)

@@ -51,6 +51,16 @@ for a row of zeros.
   gradient is sqrt 2 times as long.
 - *Huber loss*, h <= 1: 2 L. Two rows at right angles to w have slopes of 1.
 
+*Persons of several rows.* A person's rows have weights a_i in [0, 1] that add up to at most 1
+(`parley.common.data.weighing`), and the risk on the sum scale has a_i times the loss of each row. Fill the weights up
+to 1 with a row of zeros, whose gradient is 0. Then the gradient of a person at w is a convex combination of those of
+rows, sum_i a_i g_i, and that of another person sum_j b_j h_j. Their distance is that of sum_ij a_i b_j (g_i - h_j), no
+more than the largest |g_i - h_j|: two persons' gradients at the same w are no further apart than two rows' are, and
+no longer than L. The risk is convex as before, and n persons' weights add up to at most n. So in the mean over n the
+pull along a minimiser, which bounds r, is a convex combination of rows' pulls too. All that is said here of a record
+replaced by another then holds of a person, with the same numbers, whichever rows and however many each has. Only what
+a solver leaves is bounded by the number of rows as well (`parley.common.learning.erm`).
+
 Noise of density exp(-beta |b|), beta = epsilon / sensitivity, is pure; Jain & Thakurta's beta is half of that, and so
 is what a release by it is charged. Gaussian noise is the least that is (epsilon, delta) private, or Jain & Thakurta's
 sigma = 4 L sqrt(log(1/delta) + epsilon) / (n lambda epsilon): valid, and more than is needed (1.9 times at epsilon = 1,

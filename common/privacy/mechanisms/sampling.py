@@ -8,8 +8,11 @@ lies, over all j, in a range of at most
 
     (L R / lambda) (4 + min(4 a, 2 sqrt(a))),
 
-and twice the range of the solver's error more: a `DrawEvent`. ``"tight"`` makes as many draws as fit the budget
-together (`parley.common.privacy.draws`). ``"paper"`` makes as many as Theorem 3 has, the larger of
+and twice the range of the solver's error more: a `DrawEvent`. The same holds of a person replaced by another, whose
+rows' weights add up to at most 1 (`parley.common.data.weighing`): the gradient of a person is the rows' mean by these
+weights, so no longer than L R in a column, and the sum of all persons' losses is n c R^2-smooth as before. ``"tight"``
+makes as many draws as fit the budget together (`parley.common.privacy.draws`). ``"paper"`` makes as many as Theorem 3
+has, the larger of
 
     (epsilon lambda / (L R)) / (4 + 2 a)  and, for a delta,  ((epsilon lambda / (L R log(1/delta))) / (32 + 16 a))^2,
 

@@ -1,9 +1,9 @@
 """What a mechanism that releases a linear model gets to know about a site, and what it must provide.
 
-A site holds n examples, and releases the minimiser of (1/n) sum loss + (lambda/2) |w|^2 with noise inside it or on it.
-All noise is set from public terms before any example is touched. Mechanisms work on one shard or on a stack of them,
-each with terms of its own; answers are integers. The tilt of an objective, and noise of density exp(-beta |b|), are
-drawn in floating point: every guarantee says so.
+A site holds n examples, records or persons of several rows each, and releases the minimiser of (1/n) sum loss +
+(lambda/2) |w|^2 with noise inside it or on it. All noise is set from public terms before any example is touched.
+Mechanisms work on one shard or on a stack of them, each with terms of its own; answers are integers. The tilt of an
+objective, and noise of density exp(-beta |b|), are drawn in floating point: every guarantee says so.
 """
 
 from __future__ import annotations
@@ -102,8 +102,16 @@ class SiteTerms:
 def left_by_solver(terms: SiteTerms, strength: float, tilt: float = 0.0, row_tilt: float | None = None) -> float:
     """Return the largest gradient that a solver may leave. Raises InvalidInputError as `gradient_left` does."""
     n, ridge = np.asarray(terms.n_examples), np.asarray(strength)
-    entries = terms.row_entries
-    residual = gradient_left(terms.loss, n, terms.n_features, ridge, tilt, row_entries=entries, row_tilt=row_tilt)
+    residual = gradient_left(
+        terms.loss,
+        n,
+        terms.n_features,
+        ridge,
+        tilt,
+        row_entries=terms.row_entries,
+        row_tilt=row_tilt,
+        most_rows=terms.most_rows,
+    )
     return float(residual)
 
 
