@@ -53,7 +53,7 @@ MECHANISMS: Mapping[Mechanism, Callable[[SiteTerms], SiteRelease]] = {
     "centroids": centroids,
     "none": exact,
 }
-FOR_PERSONS: frozenset[Mechanism] = frozenset({"output", "none"})
+FOR_PERSONS: frozenset[Mechanism] = frozenset({"output", "objective", "generalized", "one_against_rest", "none"})
 """The mechanisms whose proofs hold for persons of several rows."""
 DRIFTS: Mapping[Mechanism, float] = {
     "output": 0.7,
@@ -369,35 +369,28 @@ def strength_by_drift(mechanism: Mechanism, noise: Callable[[float], float], par
 
 def usable_mechanisms(facts: FederationFacts) -> tuple[Mechanism, ...]:
     """Return the mechanisms that `suited_mechanism` chooses among."""
-    if _is_limited(facts):
-        return ("output",)
     if facts.loss.outputs == 1:
         return ("objective", "output") if np.isfinite(facts.loss.smoothness) else ("output",)
-    return ("output",) if facts.loss.class_weights else ("output", "one_against_rest", "centroids")
+    several: tuple[Mechanism, ...] = ("output", "one_against_rest", "centroids")
+    return ("output",) if facts.loss.class_weights else tuple(each for each in several if _hides(each, facts))
 
 
-def _is_limited(facts: FederationFacts) -> bool:
-    """Whether examples are persons, and the proofs of some mechanisms are for one row each."""
-    return facts.unit == "person" and MECHANISMS.keys() > FOR_PERSONS
+def _hides(mechanism: Mechanism, facts: FederationFacts) -> bool:
+    """Whether the proof of the mechanism is for examples as these are, records or persons."""
+    return facts.unit != "person" or mechanism in FOR_PERSONS
 
 
 def check_hides(mechanism: Mechanism, facts: FederationFacts) -> None:
     """Raise InvalidInputError if examples are persons, and the proof of the mechanism is for one row each."""
-    if facts.unit == "person" and mechanism not in FOR_PERSONS:
+    if not _hides(mechanism, facts):
         raise InvalidInputError(
             f"the proof of {mechanism} is for one row each, and the study's examples are persons, who may have "
             "several: take output"
         )
 
 
-def suited_mechanism(  # noqa: PLR0911 -- the first for persons alone
-    kind: type[Releases], facts: FederationFacts, given: Mapping[str, Any]
-) -> Choice:
+def suited_mechanism(kind: type[Releases], facts: FederationFacts, given: Mapping[str, Any]) -> Choice:
     """Choose the mechanism that suits the loss and, for several classes, the noise."""
-    if _is_limited(facts):
-        return Choice(
-            "output", "noise on the minimiser: the proofs of the others are for one row each, not for persons"
-        )
     if facts.loss.outputs == 1:
         if np.isfinite(facts.loss.smoothness):
             return Choice("objective", "noise inside the minimisation moves the model less than noise on it")
@@ -410,7 +403,7 @@ def suited_mechanism(  # noqa: PLR0911 -- the first for persons alone
     if "law" not in given:
         one = replace(one, law=cast("Law", one.law_for(facts).value))
     threshold = _CENTROIDS_FROM_PURE if few and pure else _CENTROIDS_FROM
-    if cast("float", one.strength_for_noise(facts).value) >= threshold:
+    if _hides("centroids", facts) and cast("float", one.strength_for_noise(facts).value) >= threshold:
         return Choice("centroids", "so much noise leaves more of the sums of classes than of a minimiser")
     if few:
         return Choice("one_against_rest", "of few classes, noise inside a minimisation each costs least")

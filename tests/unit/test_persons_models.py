@@ -256,18 +256,15 @@ def test_what_is_chosen_for_persons_is_accepted_and_counts_rows_in_the_bound(nam
 
 
 def test_a_mechanism_whose_proof_is_for_one_row_is_refused() -> None:
-    facts = facts_of(Logistic())
-    site = Site(party="party-2", mechanism="objective")
-    for algorithm in (PrivateRelease(), PrivateRelease(mechanism="output", sites=(site,))):
-        with pytest.raises(InvalidInputError, match="proof of objective is for one row each"):
+    facts = facts_of(Softmax(3))
+    site = Site(party="party-2", mechanism="centroids")
+    for algorithm in (PrivateRelease(mechanism="centroids"), PrivateRelease(mechanism="output", sites=(site,))):
+        with pytest.raises(InvalidInputError, match="proof of centroids is for one row each"):
             algorithm.questions(facts)
         assert algorithm.questions(replace(facts, unit="replace_one", most_rows=1))
-    full = FeatureMethod(mechanism="output", second="full", aggregator="party-1")
-    with pytest.raises(InvalidInputError, match="proof of objective is for one row each"):
-        full.questions(facts)
-    weighed = replace(full, second_mechanism="output")
-    assert weighed.questions(facts)
-    assert weighed.level.site(facts).terms.most_rows == MOST  # type: ignore[attr-defined]
+    full = FeatureMethod(second="full", aggregator="party-1")
+    assert full.questions(facts_of(Logistic()))
+    assert full.level.site(facts_of(Logistic())).terms.most_rows == MOST  # type: ignore[attr-defined]
 
 
 # ── a leader ─────────────────────────────────────────────────────────────────
