@@ -53,8 +53,6 @@ MECHANISMS: Mapping[Mechanism, Callable[[SiteTerms], SiteRelease]] = {
     "centroids": centroids,
     "none": exact,
 }
-FOR_PERSONS: frozenset[Mechanism] = frozenset({"output", "objective", "generalized", "one_against_rest", "none"})
-"""The mechanisms whose proofs hold for persons of several rows."""
 DRIFTS: Mapping[Mechanism, float] = {
     "output": 0.7,
     "objective": 2.4,
@@ -281,7 +279,6 @@ class Releases(Algorithm):
             raise InvalidInputError("sites names a party twice")
         for index, name in enumerate(facts.parties):
             mechanism, terms = self.terms(facts, index)
-            check_hides(mechanism, facts)
             if mechanism == "output":  # whether the others can be set depends on the noise
                 set_site(mechanism, terms, name)
 
@@ -371,22 +368,7 @@ def usable_mechanisms(facts: FederationFacts) -> tuple[Mechanism, ...]:
     """Return the mechanisms that `suited_mechanism` chooses among."""
     if facts.loss.outputs == 1:
         return ("objective", "output") if np.isfinite(facts.loss.smoothness) else ("output",)
-    several: tuple[Mechanism, ...] = ("output", "one_against_rest", "centroids")
-    return ("output",) if facts.loss.class_weights else tuple(each for each in several if _hides(each, facts))
-
-
-def _hides(mechanism: Mechanism, facts: FederationFacts) -> bool:
-    """Whether the proof of the mechanism is for examples as these are, records or persons."""
-    return facts.unit != "person" or mechanism in FOR_PERSONS
-
-
-def check_hides(mechanism: Mechanism, facts: FederationFacts) -> None:
-    """Raise InvalidInputError if examples are persons, and the proof of the mechanism is for one row each."""
-    if not _hides(mechanism, facts):
-        raise InvalidInputError(
-            f"the proof of {mechanism} is for one row each, and the study's examples are persons, who may have "
-            "several: take output"
-        )
+    return ("output",) if facts.loss.class_weights else ("output", "one_against_rest", "centroids")
 
 
 def suited_mechanism(kind: type[Releases], facts: FederationFacts, given: Mapping[str, Any]) -> Choice:
@@ -403,7 +385,7 @@ def suited_mechanism(kind: type[Releases], facts: FederationFacts, given: Mappin
     if "law" not in given:
         one = replace(one, law=cast("Law", one.law_for(facts).value))
     threshold = _CENTROIDS_FROM_PURE if few and pure else _CENTROIDS_FROM
-    if _hides("centroids", facts) and cast("float", one.strength_for_noise(facts).value) >= threshold:
+    if cast("float", one.strength_for_noise(facts).value) >= threshold:
         return Choice("centroids", "so much noise leaves more of the sums of classes than of a minimiser")
     if few:
         return Choice("one_against_rest", "of few classes, noise inside a minimisation each costs least")

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from parley.common.algorithms import build_algorithm, settle
 from parley.common.algorithms.feature import FeatureMethod
 from parley.common.algorithms.ftrl import PrivateLeader
-from parley.common.algorithms.release import PrivateRelease, Site
+from parley.common.algorithms.release import PrivateRelease
 from parley.common.arrays import BoolArray, FloatArray, IntArray
 from parley.common.data.shard import Shard
 from parley.common.data.sparse import SparseShard
@@ -255,16 +255,11 @@ def test_what_is_chosen_for_persons_is_accepted_and_counts_rows_in_the_bound(nam
         assert all(site.terms.most_rows == MOST for site in algorithm.own_sites(facts.everyone))
 
 
-def test_a_mechanism_whose_proof_is_for_one_row_is_refused() -> None:
-    facts = facts_of(Softmax(3))
-    site = Site(party="party-2", mechanism="centroids")
-    for algorithm in (PrivateRelease(mechanism="centroids"), PrivateRelease(mechanism="output", sites=(site,))):
-        with pytest.raises(InvalidInputError, match="proof of centroids is for one row each"):
-            algorithm.questions(facts)
-        assert algorithm.questions(replace(facts, unit="replace_one", most_rows=1))
+def test_a_second_level_counts_rows_in_its_bound_too() -> None:
+    facts = facts_of(Logistic())
     full = FeatureMethod(second="full", aggregator="party-1")
-    assert full.questions(facts_of(Logistic()))
-    assert full.level.site(facts_of(Logistic())).terms.most_rows == MOST  # type: ignore[attr-defined]
+    assert full.questions(facts)
+    assert full.level.site(facts).terms.most_rows == MOST  # type: ignore[attr-defined]
 
 
 # ── a leader ─────────────────────────────────────────────────────────────────
