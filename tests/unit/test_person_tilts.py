@@ -95,8 +95,8 @@ def test_the_slack_of_persons_is_the_larger_of_theirs_and_the_papers() -> None:
             assert least_curvature(determinant_cost(x, rank), rank) == pytest.approx(x)
         assert determinant_cost(x, 40) < min(x, 40 * math.log1p(x))
     assert determinant_cost(0.3) == math.log1p(0.3)
+    parts: dict[SlackCalibration, float] = {"tight": 1 / 6, "paper": 1.0, "better_branch": 0.5}
     for epsilon in (0.1, 1.0, 10.0):
-        parts: dict[SlackCalibration, float] = {"tight": 1 / 6, "paper": 1.0, "better_branch": 0.5}
         for calibration, most in parts.items():
             extra, left = slack(epsilon, 1e-3, 10, 1.0, calibration, 40)
             curvature = 1.0 / (10 * (1e-3 + extra))
@@ -190,7 +190,7 @@ def test_the_delta_of_a_person_is_the_most_that_the_theorem_leaves(mu: float, de
     """The two bounds of chances, at every chance; a Gaussian release of mu + kappa covers it, and none of less does."""
     both = mu + float(ndtri(1 - math.exp(-determinant) / 2))
     assert person_mu(mu, determinant) == pytest.approx(both, rel=1e-8)
-    z = np.linspace(-8, 12, 400_001)
+    z = np.linspace(-8, 12, 100_001)
     chances = np.where(z >= both, math.exp(determinant) * ndtr(mu - z), ndtr(both - z))
     epsilons = np.linspace(0, both**2 + determinant + 1, 40)
     due = [float((chances - math.exp(epsilon) * ndtr(-z)).max()) for epsilon in epsilons]
@@ -215,10 +215,14 @@ def test_the_mechanisms_have_the_noise_of_persons() -> None:
     assert 2 * pure.tilt + pure.determinant == pytest.approx(MAIN)
 
 
+FREE = replace(TERMS, n_features=1001, most_rows=1000, regularization=1e-7)
+"""With next to no ridge of its own."""
+
+
 def test_kifers_noise_is_raised_to_what_is_proven_of_persons() -> None:
     """It falls short of that for a large epsilon, in many columns; else it is as published."""
     for epsilon, delta, short in ((1.0, 1e-5, False), (10.0, 0.05, False), (60.0, 0.05, True)):
-        terms = replace(TERMS, calibration="paper", epsilon=epsilon, delta=delta, n_features=1001, most_rows=1000)
+        terms = replace(FREE, calibration="paper", epsilon=epsilon, delta=delta)
         site, published = generalized(terms), generalized(replace(terms, most_rows=1))
         assert (site.tilt > published.tilt) == short
         assert person_delta(MAIN * epsilon, 2 / site.tilt, site.determinant) <= MAIN * delta
