@@ -176,14 +176,16 @@ def _grouped(keys: IntArray, spelt: IntArray | None, missing: BoolArray) -> tupl
         first[rows] = np.repeat(rows[begins], sizes)
         within[rows] = np.arange(len(rows)) - np.repeat(begins, sizes)
         if spelt is not None:
-            alike += _alike(of_rows, spelt[rows])
+            alike += _alike(of_rows, spelt[rows], np.repeat(spelt[rows[begins]], sizes))
     return first, within, alike
 
 
-def _alike(keys: IntArray, spelt: IntArray) -> int:
-    """Return how many spellings there are beyond one for each key."""
-    if (keys == spelt).all():
+def _alike(keys: IntArray, spelt: IntArray, first_spelt: IntArray) -> int:
+    """Return how many spellings there are beyond one for each key; rising ``keys``, and the spelling of its first."""
+    several = np.isin(keys, keys[spelt != first_spelt])
+    if not several.any():
         return 0
+    keys, spelt = keys[several], spelt[several]
     order = np.lexsort((spelt, keys))
     return int(((np.diff(keys[order]) == 0) & (np.diff(spelt[order]) != 0)).sum())
 
