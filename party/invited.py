@@ -151,13 +151,22 @@ class InvitedParty:
         distinct = "" if plain == study.name else f"-{study.digest[:8]}"
         return self.folder.root / "studies" / f"{plain}{distinct}.json"
 
-    def entry(self, study: Study, data: DataSource, *, clip: bool, people: str | None, **rules: Any) -> StudySettings:  # noqa: ANN401 -- of `StudyPolicy`
+    def entry(
+        self,
+        study: Study,
+        data: DataSource,
+        *,
+        clip: bool,
+        people: str | None,
+        person: str | None = None,
+        **rules: Any,  # noqa: ANN401 -- of `StudyPolicy`
+    ) -> StudySettings:
         """Return the settings of a study that is added, for this learner alone. Raises InvalidInputError."""
         try:
             return StudySettings(
                 name=study.name,
                 study=self.study_file(study),
-                data=Data(**dict(data), out_of_bounds="clip" if clip else "refuse"),
+                data=Data(**dict(data), out_of_bounds="clip" if clip else "refuse", person=person),
                 people=people,
                 policy=StudyPolicy(learners=(self.learner,), algorithms=first_algorithms(study), **rules),
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING, Any, Literal
@@ -46,6 +46,18 @@ def hides(stronger: Adjacency, weaker: Adjacency, overlap: int = 1) -> bool:
     if weaker in {stronger, "replace_one"}:
         return True
     return stronger == "whole_party" and overlap == 1
+
+
+def weakest(adjacencies: Iterable[Adjacency]) -> Adjacency:
+    """Return what all of these hide, with one owner, which is the least of them; ``whole_party`` of none.
+
+    >>> weakest(["whole_party", "person"]), weakest(["person", "replace_one"]), weakest([])
+    ('person', 'replace_one', 'whole_party')
+    """
+    least: Adjacency = "whole_party"
+    for adjacency in adjacencies:
+        least = adjacency if hides(least, adjacency) else least
+    return least
 
 
 NEXT_TO_NOTHING = 20
