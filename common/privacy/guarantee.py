@@ -32,6 +32,8 @@ UNIT_NAMES: Mapping[Unit, str] = {
     "auxiliary_row": "public row",
 }
 """The one word for each unit, on pages and cards, in refusals and certificates."""
+EXAMPLE_NAMES: Mapping[Unit, str] = {"replace_one": "rows", "person": "persons"}
+"""What a run's examples are that hides so much, as words about sizes call them."""
 
 
 def hides(stronger: Adjacency, weaker: Adjacency, overlap: int = 1) -> bool:
