@@ -226,9 +226,13 @@ def _gop(algorithm: Gop, facts: FederationFacts) -> Tilt:
 
 def _gop_answers(algorithm: Gop, facts: OwnFacts) -> Answers:
     """Return the noise of the tilt, which the curator draws once."""
-    (_, epsilon_tilde), (_, delta) = _gop_slack(algorithm, facts), facts.strictest
+    (extra, epsilon_tilde), (_, delta) = _gop_slack(algorithm, facts), facts.strictest
     terms = epsilon_tilde, (1 - FOR_THE_SOLVER) * delta, facts.loss.lipschitz, algorithm.calibration
-    sigma = calibration.tilt_sigma(facts.n_features, *terms)
+    of_persons = None
+    if facts.most_rows > 1:
+        strength = facts.n_total * (algorithm.regularization + extra)
+        of_persons = calibration.determinant_cost(facts.loss.smoothness / strength, algorithm.terms(facts).rank)
+    sigma = calibration.tilt_sigma(facts.n_features, *terms, of_persons)
     return Answers.drawn_once(float(np.square(sigma)))
 
 
@@ -241,6 +245,7 @@ def _gop_slack(algorithm: Gop, facts: OwnFacts) -> tuple[float, float]:
         facts.n_total,
         facts.loss.smoothness,
         algorithm.calibration,
+        algorithm.terms(facts).rank,
     )
 
 

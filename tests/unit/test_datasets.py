@@ -367,3 +367,27 @@ def test_deals_at_their_limits() -> None:
     assert shard_sizes(7, 1, 2.0) == (7,)
     assert sizes_by_shares(10, (3, 1)) == (8, 2)
     assert sum(random_sizes(9, 1, rng())) == 9
+
+
+def of_persons(n_persons: int = 12) -> Shard:
+    """Rows of persons who have 1 to 3 each, in whose first column stands who it is."""
+    who = np.repeat(np.arange(n_persons), np.arange(n_persons) % 3 + 1)
+    X = np.column_stack([who / n_persons, np.arange(len(who)) / 100])
+    return Shard(X, np.where(who % 2, 1.0, -1.0), norm="max", begins=np.diff(who, prepend=-1) > 0)
+
+
+def test_all_rows_of_a_person_are_for_the_test_or_of_one_owner() -> None:
+    shard = of_persons()
+    data = examples(SMALL, shard)
+    assert data.n_rows == len(shard.y) == 24
+    assert data.fold is not None
+    for train, test in (data.draw(rng()), data.fold(rng(), 1, 3)):
+        owners = deal(train, shard_sizes(int(train.n_examples), 3))
+        parts = [test, *map(owners.party, range(3))]
+        who = [set(part.X[:, 0].tolist()) for part in parts]
+        assert [len(some) for some in who] == [int(part.n_examples) for part in parts]
+        assert len(set().union(*who)) == sum(map(len, who)) == 12
+        assert sum(int(part.n_rows) for part in parts) == 24
+        assert all((part.weights.sum() == part.n_examples).all() for part in parts)
+    train, test = data.draw(rng())
+    assert (int(train.n_examples), int(test.n_examples)) == (9, 3)
