@@ -136,7 +136,7 @@ def test_persons_in_a_stack_vote_as_they_do_alone_beside_classifiers_of_other_ki
 
 
 def exchanged(seed: int, d: int, loss: Loss) -> Iterator[Shard]:
-    """Three persons, of which the last is exchanged: of 40 rows for others, opposite ones or any, of any labels."""
+    """Three persons, whose last is exchanged: 40 rows for as many others, opposite ones or any, of any labels."""
     rng, k = np.random.default_rng(seed), max(2, loss.outputs)
     beside = rng.integers(1, 4, 2)
     fixed = rng.normal(size=(int(beside.sum()), d))
