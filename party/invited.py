@@ -190,10 +190,11 @@ class InvitedParty:
         studies = [added.signed.study for added in additions]
         refused = ", ".join(dict.fromkeys(chain.from_iterable(map(refused_for_sums, studies))))
         pins = self._new_pins(compared)
+        hidden = 'adjacency = "person"  # runs that hide one row each are refused\n'
         specific = f"""\
 
 [policy]  # all that runs may do; change what you like: a service that runs takes it up by itself
-{limits}minimum_contributors = 2
+{limits}{hidden if studies and all(study.person for study in studies) else ""}minimum_contributors = 2
 approval = "manual"  # runs wait for your word: parley-party pending
 require_secure_sum = {f"true  # so {refused} is refused: it shows the learner each answer" if pins else "false"}
 

@@ -46,7 +46,7 @@ from parley.common.data.faults import (
     truths_among,
 )
 from parley.common.data.layout import DesignLayout
-from parley.common.data.persons import PersonCounts, PersonIndex, PersonKeys, PersonOrder, Places, keys_of_column
+from parley.common.data.persons import PersonCounts, PersonIndex, PersonKeys, PersonOrder, PlacesOfRows, keys_of_column
 from parley.common.data.shard import Shard
 from parley.common.data.study import Study, move_held_out_last
 from parley.common.data.weighing import WEIGHT_OF_ROW_BITS, Weighing
@@ -446,7 +446,7 @@ class _Packed:
             np.multiply(words & 0x7FFFFF, 2.0**-FEATURE_BITS, out=X[rows])
             np.negative(X[rows], out=X[rows], where=words >= 1 << 23)
 
-    def scatter(self, X: FloatArray, y: FloatArray, places: Places) -> None:
+    def scatter(self, X: FloatArray, y: FloatArray, places: PlacesOfRows) -> None:
         """Write each row to its place in arrays (n, d) and (n,), unless it is left out."""
         rows, labels = np.empty((self.n_rows, self.n_columns)), np.empty(self.n_rows)
         self.write(rows, labels)
@@ -503,7 +503,7 @@ def _divide_by_norms(X: FloatArray) -> None:
 
 
 def _crossed(rows: Any, columns: Any) -> Any:  # noqa: ANN401 -- of a slice or an array each
-    """Return the index of some rows and some columns, both of which may be arrays."""
+    """Return the index of some rows and some columns: both may be arrays."""
     both = isinstance(rows, np.ndarray) and isinstance(columns, np.ndarray)
     return np.ix_(rows, columns) if both else (rows, columns)
 

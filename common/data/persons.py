@@ -1,13 +1,13 @@
 """Whose each row of a table is: rows with one identifier are one person's, and a shard has them side by side.
 
-Identifiers become *keys* of 64 bits, of which tables of every kind can be made, so that 10^7 rows take 80 MB until they
-are in order. Two persons with one key are hidden together, which is safe; a person with two keys is hidden in pieces.
-So keys are coarse: blanks around a text, capitals and the ways in which Unicode composes a character do not count, and
-numbers are read alike: 7, 7.0, "007" and "7,0" are one. A whole number below 2^63 is its own key. Any other text has a
-hash: the sum, modulo 2^64, of its bytes and its length, each times a random number of its place, which this process
-drew. Two texts that differ by d in a byte, 0 < d < 2^8, share a hash if d times a random number is one certain value:
-with a chance of at most 2^-57, so among 4 million persons any two do with one below 10^-4. Keys show nowhere: persons
-are numbered in the order in which they first appear.
+Identifiers of every kind of table become *keys* of 64 bits, so that 10^7 rows take 80 MB until they are in order. Two
+persons with one key are hidden together, which is safe; a person with two keys is hidden in pieces. So keys are coarse:
+blanks around a text, capitals and the ways in which Unicode composes a character do not count, and numbers are read
+alike: 7, 7.0, "007" and "7,0" are one. A whole number below 2^63 is its own key. Any other text has a hash: the sum,
+modulo 2^64, of its bytes and its length, each times a random number of its place, which this process drew. Two texts
+that differ by d in a byte, 0 < d < 2^8, share a hash if d times a random number is one certain value: with a chance of
+at most 2^-57, so among 4 million persons any two do with one below 10^-4. Keys show nowhere: persons are numbered in
+the order in which they first appear.
 
 *Places.* Persons that a study holds out come last. The others, and these, are in the order in which they first appear,
 and so are the rows of a person. Those beyond the most rows that a study lets a person have are left out.
@@ -31,7 +31,7 @@ from parley.common.encoding.fixed_point import MAX_EXAMPLES
 from parley.common.encoding.texts import so_many, spelling
 from parley.common.errors import InvalidDataError
 
-Places = npt.NDArray[np.int32]
+PlacesOfRows = npt.NDArray[np.int32]
 """Places of rows in a shard: -1 for a row that is left out."""
 
 _NUMBER = re.compile(r"([+-]?)(\d*)[.,]?(\d*)(?:e([+-]?\d{1,4}))?")
@@ -42,7 +42,7 @@ _DIGITS = 18
 _MOST_ZEROS = 40
 """A whole number that would end in more zeros stays a text: identifiers of digits and letters may look like it."""
 _PARTITION_BITS = 6
-"""Keys are put in order by 64 parts, each of which a processor's cache holds."""
+"""Keys are put in order by 64 parts, so that a processor's cache holds each."""
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 """An odd number, near 2^64 over the golden ratio: the highest bits of its products with keys spread evenly."""
 
@@ -102,7 +102,7 @@ class PersonOrder:
     ``faults`` are rows by what is wrong with their identifier.
     """
 
-    places: Places
+    places: PlacesOfRows
     begins: BoolArray
     counts: PersonCounts
     faults: Mapping[FaultKind, int]
@@ -130,7 +130,7 @@ class PersonIndex:
         self._parts.append(keys)
         self._n_rows += len(keys.keys)
         if self._n_rows > MAX_EXAMPLES:
-            raise InvalidDataError(f"the data has more than {MAX_EXAMPLES:,} rows, of which no exact sum can be made")
+            raise InvalidDataError(f"the data has more than {MAX_EXAMPLES:,} rows, and sums of so many are not exact")
 
     def ordered(self, share: float | None) -> PersonOrder:
         """Return where all rows go, and forget them; ``share`` is the part of the persons that are held out."""
@@ -155,7 +155,7 @@ def _joined(parts: Sequence[IntArray]) -> IntArray:
     return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
 
-def _grouped(keys: IntArray, spelt: IntArray | None, missing: BoolArray) -> tuple[Places, Places, int]:
+def _grouped(keys: IntArray, spelt: IntArray | None, missing: BoolArray) -> tuple[PlacesOfRows, PlacesOfRows, int]:
     """Return the first row (n,) of each row's person, how many of its rows come before it, and identifiers alike.
 
     A row without an identifier is a person by itself.
@@ -176,19 +176,23 @@ def _grouped(keys: IntArray, spelt: IntArray | None, missing: BoolArray) -> tupl
         first[rows] = np.repeat(rows[begins], sizes)
         within[rows] = np.arange(len(rows)) - np.repeat(begins, sizes)
         if spelt is not None:
-            alike += _alike(of_rows, spelt[rows])
+            alike += _alike(of_rows, spelt[rows], np.repeat(spelt[rows[begins]], sizes))
     return first, within, alike
 
 
-def _alike(keys: IntArray, spelt: IntArray) -> int:
-    """Return how many spellings there are beyond one for each key."""
-    if (keys == spelt).all():
+def _alike(keys: IntArray, spelt: IntArray, first_spelt: IntArray) -> int:
+    """Return how many spellings there are beyond one for each key; rising ``keys``, and the spelling of its first."""
+    several = np.isin(keys, keys[spelt != first_spelt])
+    if not several.any():
         return 0
+    keys, spelt = keys[several], spelt[several]
     order = np.lexsort((spelt, keys))
     return int(((np.diff(keys[order]) == 0) & (np.diff(spelt[order]) != 0)).sum())
 
 
-def _placed(first: Places, within: Places, most_rows: int, share: float | None) -> tuple[Places, BoolArray, IntArray]:
+def _placed(
+    first: PlacesOfRows, within: PlacesOfRows, most_rows: int, share: float | None
+) -> tuple[PlacesOfRows, BoolArray, IntArray]:
     """Return where rows (n,) go, which of those that stay begin a person, and how many rows each person has, (P,).
 
     ``first`` (n,) is the first row of each row's person, and ``within`` (n,) how many of its rows come before it.
@@ -339,7 +343,7 @@ class _Factors:
         self._factors = np.zeros(0, dtype=np.uint64)
 
     def of(self, n: int) -> npt.NDArray[np.uint64]:
-        """Return at least n numbers, of which those drawn once stay."""
+        """Return at least n numbers; those that were drawn before stay."""
         if n > len(self._factors):
             more = self._rng.integers(0, 2**64, max(n, 64) - len(self._factors), dtype=np.uint64)
             self._factors = np.concatenate([self._factors, more])

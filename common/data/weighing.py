@@ -139,7 +139,7 @@ class Persons:
         flat = np.array(begins)
         flat[..., :1] = True
         self._shape = begins.shape
-        self._owner = np.cumsum(flat)
+        self._owner: IntArray = np.cumsum(flat, dtype=np.int64)
         self._owner -= 1
         self._first = np.flatnonzero(flat)
         self._last = np.append(self._first[1:], flat.size)
@@ -148,14 +148,14 @@ class Persons:
     @property
     def sizes(self) -> IntArray:
         """How many rows each person has, (P,)."""
-        return self._last - self._first + 1
+        return np.asarray(self._last - self._first + 1)
 
     def running(self, values: IntArray) -> IntArray:
         """Return the running sums of integers (..., n) within each person."""
         flat = values.reshape(-1)
         total = np.cumsum(flat)
         total -= (total[self._first] - flat[self._first])[self._owner]
-        return total.reshape(self._shape)
+        return np.asarray(total.reshape(self._shape))
 
     def steps(self, reached: IntArray) -> IntArray:
         """Return what each row adds to running sums (..., n) within each person: the inverse of `running`."""
@@ -163,7 +163,7 @@ class Persons:
         added = flat.copy()
         added[1:] -= flat[:-1]
         added[self._first] = flat[self._first]
-        return added.reshape(self._shape)
+        return np.asarray(added.reshape(self._shape))
 
     def reached(self, sums: IntArray) -> IntArray:
         """Return the sum (P,) over each person's rows, from running sums (..., n)."""

@@ -152,7 +152,7 @@ class StudyFit:
         if counts.most == 1 and counts.rows > 1:
             lines.append(
                 f"warning: each row has another {self.person!r}: is this a row's number? Then persons are records, and "
-                "whoever has several rows is hidden in pieces"
+                "somebody who has several rows is hidden in pieces"
             )
         if counts.persons == 1 and counts.rows > 1:
             lines.append(f"warning: all rows have one {self.person!r}: they count as one person's")
@@ -227,8 +227,8 @@ class StudyFit:
             hints.append(f"{self.dropped:.2%} of the rows miss a value and are kept as empty ones")
         if self.persons and not self.persons.alike and not self.persons.missing:
             hints.append(
-                f"{self.person}: no row is without one, and none differs from another by capitals, leading zeros or the "
-                "like alone"
+                f"{self.person}: no row is without one, and none differs from another by capitals, leading zeros or "
+                "the like alone"
             )
         if self.extra:
             names = ", ".join(self.extra[:MOST_COLUMNS]) + (" ..." if len(self.extra) > MOST_COLUMNS else "")

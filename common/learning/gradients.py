@@ -98,7 +98,10 @@ def gradient_sum(
 
 def check_size(shard: Shard) -> None:
     """Raise InvalidInputError if a party has more examples than an exact sum holds: a public number."""
-    if shard.y.shape[-1] > MAX_EXAMPLES and (n := int(shard.n_examples.max())) > MAX_EXAMPLES:
+    n = shard.y.shape[-1]
+    if n > MAX_EXAMPLES and shard.begins is not None:
+        n = int(shard.n_examples.max())
+    if n > MAX_EXAMPLES:
         raise InvalidInputError(f"an exact sum holds {MAX_EXAMPLES} examples, not {n}")
 
 
@@ -127,7 +130,7 @@ def _shared_slopes(block: Shard, persons: Persons, slopes: FloatArray, clip_norm
     if not math.isinf(clip_l1) and (outside := _outside_l1(block, persons, q, clip_l1)).any():
         cut = ((fine >> SLOPE_BITS) * persons.repeated(scale)).astype(np.int64)
         q = np.where(persons.repeated(outside), cut, q)
-    return np.copysign(q, slopes)
+    return np.asarray(np.copysign(q, slopes))
 
 
 def _clipped_vectors(loss: Loss, block: Shard, scores: FloatArray, clip_norm: float, clip_l1: float) -> FloatArray:
@@ -157,7 +160,7 @@ def _shared_vectors(block: Shard, persons: Persons, q: FloatArray, clip_norm: fl
     if not math.isinf(clip_l1):
         scale = _within_l1(block, persons, scale, _lengths_l1(q), clip_l1)
     of_rows = persons.repeated(np.where(n_rows > 1, scale, 1.0))[..., None]
-    cut = np.trunc(q * of_rows)
+    cut = np.asarray(np.trunc(q * of_rows))
     if n_rows.max(initial=0) <= _SHORT:
         return cut
     fine = (np.abs(q) * of_rows * 2.0**_FINE_BITS).astype(np.int64)
@@ -171,12 +174,12 @@ def _shared_vectors(block: Shard, persons: Persons, q: FloatArray, clip_norm: fl
 
 def _lengths(q: FloatArray) -> IntArray:
     """Return the 2-norms (..., n) of vectors (..., n, K) in units of 2^-16, in units of 2^-30 and rounded up."""
-    return np.ceil(np.sqrt((q * q).sum(axis=-1)) * 2.0**_FINE_BITS).astype(np.int64)
+    return np.asarray(np.ceil(np.sqrt((q * q).sum(axis=-1)) * 2.0**_FINE_BITS)).astype(np.int64)
 
 
 def _lengths_l1(q: FloatArray) -> IntArray:
     """Return the 1-norms (..., n) of vectors (..., n, K), in their units."""
-    return np.abs(q).sum(axis=-1).astype(np.int64)
+    return np.asarray(np.abs(q).sum(axis=-1)).astype(np.int64)
 
 
 def _weighted(loss: Loss, block: Shard, slopes: FloatArray) -> FloatArray:
@@ -184,7 +187,7 @@ def _weighted(loss: Loss, block: Shard, slopes: FloatArray) -> FloatArray:
     slopes = loss.weighted(slopes, block.y)
     if block.weighing is None or (own := block.weighing.given) is None:
         return slopes
-    return slopes * own.reshape(*own.shape, *(1,) * (slopes.ndim - own.ndim))
+    return np.asarray(slopes * own.reshape(*own.shape, *(1,) * (slopes.ndim - own.ndim)))
 
 
 def _within_l1(block: Shard, persons: Persons, scale: FloatArray, lengths_l1: IntArray, clip_l1: float) -> FloatArray:

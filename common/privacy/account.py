@@ -147,7 +147,7 @@ class Cost:
         r records are r steps from one table to the other. So what mu covers for a record, r mu covers for them, and
         pure epsilons are r times as large (Dong, Roth & Su, "Gaussian Differential Privacy", 2022, section 2.4): exact,
         release by release, where noise is Gaussian or Laplace. ``delta`` stays, and is none of theirs: it says that the
-        epsilons are not pure. Raises InvalidInputError for slack, of which nothing is known but to a record.
+        epsilons are not pure. Raises InvalidInputError for slack, about which nothing is known but for one record.
         """
         if self.slack and records > 1:
             raise InvalidInputError("of a claim, or of slack, nothing is known but what it promises to one record")

@@ -43,11 +43,11 @@ M(z) = Phi(-z) / phi(z), Mills' ratio, which falls.
 
 1. *A step.* Let A and B be two of these risks, A with h more or h less of one person than B, and eta = h L / sigma. If
    w is B's minimiser, its tilt b is N(0, sigma^2), and A's tilt for this w is b -+ h sum a_i s_i u_i, however the s_i
-   depend on w. So the ratio of the tilts' densities, A's over B's, is at most exp(sum a_i eta Z_i^+), with
-   Z_i = +-<b, u_i> / sigma, normal of variance 1 at most (a square is dropped). That of determinants is at most e^q, q being the bound of
-   this step if A has more of the person, and 0 if it has less. (e^(q + x) - e^y)^+ is convex in x and grows, and the
-   a_i add up to at most 1: so A(S) - e^y B(S) <= E (e^(q + eta Z^+) - e^y)^+ for a standard normal Z. If alpha = B(S)
-   is at most 1/2, this is, for y = q + eta z(alpha), A(S) <= e^(q + eta^2 / 2) Phi(eta - z(alpha)).
+   depend on w. So the ratio of the tilts' densities, A's over B's, is at most exp(sum a_i eta Z_i^+), with Z_i = +-<b,
+   u_i> / sigma, normal of variance 1 at most (a square is dropped). That of determinants is at most e^q, q being the
+   bound of this step if A has more of the person, and 0 if it has less. (e^(q + x) - e^y)^+ is convex in x and grows,
+   and the a_i add up to at most 1: so A(S) - e^y B(S) <= E (e^(q + eta Z^+) - e^y)^+ for a standard normal Z. If alpha
+   = B(S) is at most 1/2, this is, for y = q + eta z(alpha), A(S) <= e^(q + eta^2 / 2) Phi(eta - z(alpha)).
 2. *Many steps.* For h to 0, eta^2 is nothing beside eta. So f changes at a bounded rate. Where f > 0, it falls at most
    at the rate nu, and beside that at M(f) times the rate of the determinant's bound if t moves to more of a person.
    Where f < 0, by the same of the complement of S, A and B exchanged: at most at the rate nu, and beside that at M(-f)

@@ -1,14 +1,14 @@
 """Reads what a fit is told about its rows: which are one person's (``groups``), and how much each counts.
 
-All rows of a group are one person, and one example: they are hidden together, and are never dealt to two owners.
-Persons come in the order of their first rows, so that groups of one row each are the rows as they were. Of a person's
-rows the first ``most_rows`` count, a public bound.
+All rows of a group are one person, and one example: they are hidden together, and are never dealt to two owners. Groups
+are compared as identifiers in tables are (`parley.common.data.persons`): 7 and "007" are one person's. Persons come in
+the order of their first rows, so that groups of one row each are the rows as they were. Of a person's rows the first
+``most_rows`` count, a public bound.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -16,18 +16,17 @@ import numpy as np
 from sklearn.utils.validation import _check_sample_weight
 
 from parley.common.arrays import BoolArray, FloatArray, IntArray
+from parley.common.data.persons import PersonIndex, PersonOrder, keys_of_column
 from parley.common.data.shard import Shard, assembled
 from parley.common.data.study import Person
 from parley.common.data.weighing import Weighing
+from parley.common.encoding.texts import so_many
 from parley.learner.estimators.budget import EstimatorError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_PERSONS = (
-    "which rows are one person's, and how many each has, is private; how many persons there are is public",
-    "all rows of a person have the same group: what is of one group is hidden together, and two groups are not",
-)
+_PERSONS = "which rows are one person's, and how many each has, is private; how many persons there are is public"
 _WEIGHED = "the weight of a row follows from its own example alone, not from others, and is hidden with it"
 
 
@@ -54,8 +53,8 @@ class WeighedRows:
         if groups is None:
             return cls(np.arange(len(X)), None, given, None)
         person = Person(column="group", most_rows=int(most_rows))
-        places, begins = _by_person(_first_rows(groups, len(X)), person.most_rows)
-        return cls(places, begins, None if given is None else given[places], person)
+        order = _by_person(groups, len(X), person)
+        return cls(order.rows, order.begins, None if given is None else given[order.rows], person)
 
     @property
     def n_examples(self) -> int:
@@ -65,7 +64,8 @@ class WeighedRows:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What a promise to these examples assumes, in words."""
-        return (*(() if self.begins is None else _PERSONS), *(() if self.given is None else (_WEIGHED,)))
+        stated = ((self.begins, _PERSONS), (self.given, _WEIGHED))
+        return tuple(words for of_rows, words in stated if of_rows is not None)
 
     def weigh(self, rows: Shard) -> Shard:
         """Return a shard of the rows that count, in their order, as examples that count so."""
@@ -92,35 +92,22 @@ def _weights(X: FloatArray, sample_weight: npt.ArrayLike) -> FloatArray:
     return weights
 
 
-def _first_rows(groups: npt.ArrayLike, n_rows: int) -> IntArray:
-    """Return the first row of each row's group, (n,); raises EstimatorError for rows of no group."""
-    cells = np.asarray(groups, dtype=object)
+def _by_person(groups: npt.ArrayLike, n_rows: int, person: Person) -> PersonOrder:
+    """Return where rows (n,) of these groups go; raises EstimatorError for rows of no group."""
+    cells = np.asarray(groups)
+    if cells.dtype.kind not in "iuf":  # of a list, NumPy may have made texts, also of NaN
+        cells = np.asarray(groups, dtype=object)
     if cells.shape != (n_rows,):
         raise EstimatorError(f"groups must have the shape ({n_rows},), one group a row, and have {cells.shape}")
-    if _any_missing(cells):
+    index = PersonIndex(person)
+    try:
+        index.add(keys_of_column(cells))
+    except TypeError:  # as pandas' NA has it
+        raise EstimatorError("groups must be numbers or texts, and none may be missing") from None
+    order = index.ordered(None)
+    if faults := [f"{so_many(rows, 'row')}: {kind}" for kind, rows in order.faults.items() if rows]:
         raise EstimatorError(
-            "groups has rows of no group (None or NaN): say whose they are, or give each a group of its own if it is a "
-            "person by itself"
+            f"groups must say whose each row is, and of {', '.join(faults)}. A row of somebody unknown may have a "
+            "group of its own if it is that person's only one"
         )
-    try:
-        _, first, group = np.unique(np.asarray(groups), return_index=True, return_inverse=True)
-    except TypeError:
-        raise EstimatorError("groups must be of one kind, such as all numbers or all words") from None
-    return np.asarray(first[group], dtype=np.int64)
-
-
-def _any_missing(cells: Iterable[object]) -> bool:
-    """Whether any of some values stands for none: None, or one that does not equal itself, as NaN."""
-    try:
-        return any(cell is None or bool(cell != cell) for cell in cells)  # noqa: PLR0124 -- so is NaN
-    except TypeError:  # pandas' NA is neither equal to itself nor not
-        return True
-
-
-def _by_person(first_rows: IntArray, most_rows: int) -> tuple[IntArray, BoolArray]:
-    """Return the places of at most ``most_rows`` rows of each person, by person, and whether each is its first."""
-    places = np.argsort(first_rows, kind="stable")
-    begins = first_rows[places] == places
-    starts = np.flatnonzero(begins)
-    counts = np.arange(len(places)) - starts[np.cumsum(begins) - 1] < most_rows
-    return places[counts], begins[counts]
+    return order

@@ -19,6 +19,12 @@ accept that as changed data, is the owner's word. Studies add up, because neighb
 So does what may be about any place: runs that hide all that the owner holds, runs of its own, and those that were
 approved before any data were pinned for their study by name.
 
+*Of persons.* Where a study hides persons, read "person" for "record" above: a place is that of a person, in the order
+in which their first rows stand in the table, and neighbours differ in all rows of one person. Nobody is at two places
+of one table, and each period would divide persons, so there is none. A charge says what it hides of this owner's data:
+a record, all rows that a person has with this owner, or all of the data. How many other owners a person may be with,
+each run's own guarantee states and pays for.
+
 Older versions charged the epsilon of a run with a delta round by round. That undercharges a run that its learner
 ends early (see `parley.common.runs.pricing`). So all of its epsilon counts as spent with the first answer that has a
 delta, even if older records say less; this holds for open runs and for those that have ended. Newer records say so

@@ -5,7 +5,8 @@
 Encounters of patients with diabetes in 130 hospitals (Strack et al. 2014): 101,766 of 71,518 patients, up to 40 of one.
 The label is whether the patient is back within 30 days (``early``), or at all (``ever``). Each draw holds out a
 fifth of the patients and deals the others to five owners, all visits of a patient to one; owners show the sum of their
-noisy gradients alone (`dp_gd`, its parameters chosen from public facts, at most 300 rounds; delta is 1e-5).
+noisy gradients alone (`dp_gd`, its parameters chosen from public facts, at most 300 rounds; delta is 1e-5). The goals
+are for a sum whose noise is all there; by default runs allow for one owner that subtracts its own (--colluders 1).
 
 The first table has the AUC of the patients held out, by visits and by persons (each visit counts 1/r of a patient with
 r visits), and the Brier score and the mean predicted probability by visits: of runs that hide a person, of runs that
@@ -120,23 +121,21 @@ PATIENTS = VISITS.model_copy(update={"person": Person(column="patient_nbr")})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trial:
-    """The visits (n, d) of all patients, by patient."""
+    """The visits (n, d) of all patients, by patient; of the owners so many may collude."""
 
     visits: Shard
+    colluders: int
 
     @classmethod
-    def of(cls, label: str) -> Trial:
+    def of(cls, label: str, colluders: int) -> Self:
         """Return the visits with a label of `GOALS`."""
         columns = dict(read_columns(data_path("diabetes-readmission", "encounters.parquet")))
-        order = np.argsort(columns["patient_nbr"], kind="stable")
-        columns = {name: values[order] for name, values in columns.items()}
         columns |= {name: grouped(columns[name]) for name in _DIAGNOSES}
         back = columns["readmitted"] == "<30" if label == "early" else columns["readmitted"] != "NO"
         columns["readmitted"] = np.where(back, "yes", "no")
         columns |= {name: values.astype(str) for name, values in columns.items() if name.endswith("_id")}
         columns |= {name: np.where(columns[name] == "?", "not said", columns[name]) for name in _VALUES}
-        rows = shard_of(VISITS, columns, clip=True)
-        return cls(Shard(rows.X, rows.y, begins=np.diff(columns["patient_nbr"], prepend=-1) != 0))
+        return cls(shard_of(PATIENTS, columns, clip=True), colluders)
 
     def populations(self) -> str:
         """Say how many visits and patients there are, and how often the label is positive among each."""
@@ -163,7 +162,7 @@ class Trial:
         facts = FederationFacts.uniform(
             np.array([int(part.n_examples) for part in owned]),
             epsilon=epsilon or 1.0, delta=DELTA, n_features=study.n_features, loss=build_loss(study), study=study,
-            secure_sum=True, colluders=1, unit=study.unit, most_rows=study.most_rows,
+            secure_sum=True, colluders=self.colluders, unit=study.unit, most_rows=study.most_rows,
         )  # fmt: skip
         if epsilon is None:
             algorithm = build_algorithm("pooled", {"regularization": LAMBDA})
@@ -238,12 +237,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=10, help="of splits and noise, of runs that hide a person")
     parser.add_argument("--visit-draws", type=int, default=3, help="of runs that hide a visit")
+    parser.add_argument("--colluders", type=int, default=0, help="owners whose noise may be subtracted")
     parser.add_argument("--epsilon", type=float, nargs="+", default=[0.3, 1.0, 3.0])
     parser.add_argument("--label", choices=tuple(GOALS), nargs="+", default=tuple(GOALS))
     given = parser.parse_args()
     all_met = True
     for label in given.label:
-        began, trial = time.monotonic(), Trial.of(label)
+        began, trial = time.monotonic(), Trial.of(label, given.colluders)
         print(f"\n{label}: {trial.populations()}\n{_HEADINGS}")
         for study, draws in ((PATIENTS, given.draws), (VISITS, given.visit_draws)):
             for epsilon in (None, *given.epsilon):

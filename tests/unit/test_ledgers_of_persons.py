@@ -21,6 +21,7 @@ from parley.common.runs.consent import ReviewedRun, dear
 from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.common.secure_sum.session import Identity
 from parley.common.service.tokens import hash_token
+from parley.party.cli.join import StudyOptions, _pinned_person
 from parley.party.ledger.accounts import StudyTerms
 from parley.party.ledger.ledger import Ledger
 from parley.party.ledger.merging import Owned, merge
@@ -143,6 +144,14 @@ def test_settings_pin_one_column_for_a_table_and_no_period_in_it() -> None:
     entry = StudySettings(name="s", study="s.json", data=Data(source="rows.csv", person='a "b"'))
     assert 'person = "a \\"b\\""\n' in spell_study(entry)
     assert "person" not in spell_study(StudySettings(name="s", study="s.json", data=Data(source="rows.csv")))
+
+
+def test_an_owner_that_joins_says_whose_a_row_is() -> None:
+    assert _pinned_person(VISITS, StudyOptions()) is None
+    assert _pinned_person(PATIENTS, StudyOptions(person="patient_nbr")) == "patient_nbr"
+    for other in (None, "encounter_id"):
+        with pytest.raises(InvalidInputError, match='say --person "patient_nbr"'):
+            _pinned_person(PATIENTS, StudyOptions(person=other))
 
 
 # ── what a ledger's charges hide ─────────────────────────────────────────────

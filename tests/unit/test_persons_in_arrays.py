@@ -112,17 +112,24 @@ class TestPersons:
         [
             (GROUPS[:-1], r"groups must have the shape \(600,\)"),
             (GROUPS[:, None], r"and have \(600, 1\)"),
-            ([None, *GROUPS[1:].tolist()], "rows of no group"),
-            (np.where(GROUPS[0] == GROUPS, np.nan, GROUPS), "rows of no group"),
-            (["a", float("nan"), *["b"] * (N - 2)], "rows of no group"),
-            (pd.Series([pd.NA, *["b"] * (N - 1)], dtype="string"), "rows of no group"),
-            (np.array([1, *["b"] * (N - 1)], dtype=object), "of one kind"),
+            ([None, *GROUPS[1:].tolist()], "identifier missing"),
+            (np.where(GROUPS[0] == GROUPS, np.nan, GROUPS), "identifier missing"),
+            (["a", float("nan"), *["b"] * (N - 2)], "identifier missing"),
+            (pd.Series([pd.NA, *["b"] * (N - 1)], dtype="string"), "numbers or texts, and none may be missing"),
+            (GROUPS + 2.0**60, "of 600 rows: identifier rounded"),
             (np.zeros(N), "of 1 example|too few|1 examples"),
         ],
     )
     def test_groups_that_cannot_be_right_are_refused_in_words(self, groups: npt.ArrayLike, words: str) -> None:
         with pytest.raises(ValueError, match=words):
             logistic(owners=2).fit(*table(), groups=groups)
+
+    def test_groups_are_compared_as_identifiers_are(self, dealt: list[tuple[ArrayRun, Shard]]) -> None:
+        texts = [f" {who:0{5 * (i % 2)}} " for i, who in enumerate(GROUPS)]
+        for groups in (GROUPS, GROUPS.astype(float), pd.Series(GROUPS).astype("category"), texts, np.array(texts)):
+            linear(random_state=1).fit(*table(), groups=groups)
+        assert {run.facts.n_total for run, _ in dealt} == {len(np.unique(GROUPS))}
+        assert all((examples.X == dealt[0][1].X).all() for _, examples in dealt)
 
     @pytest.mark.parametrize("most_rows", [0, 1.5, "2", 2**17 + 1])
     def test_the_most_rows_of_a_person_are_a_whole_number_within_a_block(self, most_rows: Any) -> None:  # noqa: ANN401

@@ -30,7 +30,9 @@ from parley.common.privacy.mechanisms.leader import COST_UNIT
 from parley.common.privacy.mechanisms.output import output
 from parley.common.privacy.mechanisms.sampling import range_of_a_draw
 from parley.common.privacy.mechanisms.site import SiteTerms
+from parley.common.privacy.noise import NoNoise
 from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.simulation import simulate
 
 LOSSES = pytest.mark.parametrize("loss", [Logistic(), Huber(0.5), Softmax(3)], ids=repr)
 MOST = 40
@@ -130,6 +132,43 @@ def test_persons_in_a_stack_vote_as_they_do_alone_beside_classifiers_of_other_ki
     stacked = algorithm.prepare(Shard.stack(shards), facts.everyone).votes(rows)
     for place, shard in enumerate(shards):
         assert np.array_equal(algorithm.prepare(shard, facts.of(place)).votes(rows), stacked[place])
+
+
+WEIGHED: dict[str, dict[str, object]] = {
+    "release": {"mechanism": "output"},
+    "average": {},
+    "local_average": {},
+    "feature": {"mechanism": "output", "second": "full", "second_mechanism": "output", "aggregator": "party-3"},
+    "multilevel_feature": {"mechanism": "output"},
+    "parameter_average": {},
+    "ensemble_vote": {},
+    "ensemble_soft": {},
+    "pooled": {},
+    "local": {},
+    "matrix_perturbation": {},
+}
+
+
+@pytest.mark.parametrize("name", WEIGHED)
+def test_without_noise_a_run_takes_persons_of_equal_rows_for_records(name: str) -> None:
+    k, n, d = 3, 40, 4
+    rows = [persons(seed, np.ones(n, np.int64), d, Logistic()) for seed in range(k)]
+    sizes = [np.random.default_rng(seed).integers(1, 9, n) for seed in range(k)]
+    copies = [
+        Shard(one.X.repeat(counts, axis=0), one.y.repeat(counts), begins=begins_of(counts))
+        for one, counts in zip(rows, sizes, strict=True)
+    ]
+    public = np.random.default_rng(13).uniform(-0.5, 0.5, (30, d))
+    facts = FederationFacts.uniform(
+        np.full(k, n), epsilon=1e3, delta=1e-5, n_features=d, loss=Logistic(), public=public, public_shape=public.shape
+    )
+    algorithm = build_algorithm(name, WEIGHED[name] | ({} if "ensemble" in name else {"regularization": 0.1}))
+    of_persons = replace(facts, unit="person", most_rows=9)
+    model = simulate(algorithm, Shard.stack(copies), of_persons, NoNoise()).weights
+    plain = simulate(algorithm, Shard.stack([Shard(one.X, one.y) for one in rows]), facts, NoNoise()).weights
+    as_rows = replace(facts, n_examples=np.array([counts.sum() for counts in sizes]))
+    lost = simulate(algorithm, Shard.stack([Shard(one.X, one.y) for one in copies]), as_rows, NoNoise()).weights
+    assert np.abs(model - plain).max() < 1e-5 < np.abs(lost - plain).max()
 
 
 # ── how far a person moves a minimiser ───────────────────────────────────────

@@ -1,4 +1,4 @@
-"""A study of persons from a table, and what its owner is told of the persons in a table."""
+"""A study of persons from a table, and what its owner learns about the persons in a table."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def test_the_owner_alone_is_told_how_many_rows_persons_have(tmp_path: Path) -> N
     assert fit.lines()[0] == "the data fits visits: 8 persons, up to 5 rows each, 5.00 on average"
     assert "  patient_nbr: no row is without one, and none differs from another" in "\n".join(fit.lines())
     assert "never read" not in "\n".join(fit.lines())
+    check = ["study", "check", str(tmp_path / "study.json"), "--data", str(data)]
     for app in (party_app, learner_app):
-        done = CliRunner().invoke(app, ["--json", "study", "check", str(tmp_path / "study.json"), "--data", str(data)])
+        done = CliRunner().invoke(app, [*check, "--format", "json"])
         assert done.exit_code == 0, done.output
         assert json.loads(done.stdout)["persons"] == {
             "persons": 8, "rows": N, "most": 5, "left_out": 0, "alike": 0, "missing": 0
         }  # fmt: skip
-    few = ["study", "check", str(tmp_path / "study.json"), "--data", str(data), "--minimum-rows", "9"]
-    done = CliRunner().invoke(party_app, few)
+    done = CliRunner().invoke(party_app, [*check, "--minimum-rows", "9"])
     assert done.exit_code == 1
     assert "8 persons, and 9 are needed" in done.output
 

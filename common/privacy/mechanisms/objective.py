@@ -7,8 +7,8 @@ that its cost is computed here, and reported.
 *Persons.* An example may be a person of several rows, whose weights add up to at most 1. It moves the gradient by 2 L
 at most, as a record does, and the determinant by a larger factor than a record does (`determinant_cost`, whose bound
 takes the place of log(1 + c / Lambda) in each calibration where it is larger). The theorems of Chaudhuri and of
-Rajkumar & Agarwal need no more than these two bounds. The least Gaussian tilt, and the cost of Jain & Thakurta's, follow from the
-theorem on persons of `parley.common.privacy.tilt`.
+Rajkumar & Agarwal need no more than these two bounds. The least Gaussian tilt, and the cost of Jain & Thakurta's,
+follow from the theorem on persons of `parley.common.privacy.tilt`.
 
 Their theorems are about the exact minimiser w* of the tilted risk, and a solver finds some w near it. As in Iyengar et
 al. 2019 ("Towards Practical Differentially Private Convex Optimization", approximate minima perturbation), a hundredth

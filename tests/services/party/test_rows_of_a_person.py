@@ -26,6 +26,7 @@ from parley.common.protocol.receipts import RECEIPT_HEADER, read_receipt
 from parley.common.runs.specification import Budget, Member, PublicRows, RunSpec
 from parley.party.answers.party import open_store
 from parley.party.api.app import create_party_app
+from parley.party.data.owner_data import load_holding
 from parley.party.settings import PartySettings
 from tests.support.cluster import Cluster, made_up
 from tests.support.rounds import ASKING, ask, propose
@@ -38,7 +39,7 @@ _IDENTIFIERS = ("key", "public_key", "receipt", "ledger", "nonce")
 
 
 def table(n_rows: int) -> Columns:
-    """Forty patients of whom the eighth has this many rows, the others one to three; the order of persons is one."""
+    """Forty patients in one order: the eighth has this many rows, the others one to three."""
     rng = np.random.default_rng(5)
     sizes = np.where(np.arange(PATIENTS) == 7, n_rows, rng.integers(1, 4, PATIENTS))
     of_rows = np.repeat(np.arange(PATIENTS), sizes)
@@ -164,7 +165,11 @@ def shape_of(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_party_is_the_same_but_for_noise_if_a_patient_has_one_row_or_forty(tmp_path: Path) -> None:
-    one, forty = (seen_of(cluster_of(tmp_path / name, n)) for name, n in (("left", 1), ("many", 40)))
+    parties = [cluster_of(tmp_path / name, n_rows) for name, n_rows in (("left", 1), ("many", 40))]
+    shards = [load_holding(cluster.party_settings("party-1")).shard for cluster in parties]
+    assert [shard.n_examples for shard in shards] == [PATIENTS, PATIENTS]
+    assert shards[1].n_rows - shards[0].n_rows == 39
+    one, forty = map(seen_of, parties)
     statuses = [status for status, *_ in one.answers]
     assert {status: statuses.count(status) for status in statuses} == {200: 14, 422: 1, 404: 1, 403: 3}
     assert {"charged", "refused", "approved"} <= {line["event"] for line in one.lines}
