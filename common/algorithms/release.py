@@ -53,7 +53,7 @@ MECHANISMS: Mapping[Mechanism, Callable[[SiteTerms], SiteRelease]] = {
     "centroids": centroids,
     "none": exact,
 }
-FOR_PERSONS: frozenset[Mechanism] = frozenset({"output", "none"})
+FOR_PERSONS: frozenset[Mechanism] = frozenset({"output", "centroids", "none"})
 """The mechanisms whose proofs hold for persons of several rows."""
 DRIFTS: Mapping[Mechanism, float] = {
     "output": 0.7,
