@@ -204,13 +204,8 @@ def promise_about(people: str) -> str:
 
 
 IN_PARALLEL = (
-<<<<<<< HEAD
-    "A record, or a person, is among a study's rows of one kind or period alone, so they lose in parallel: the account "
-    "has spent the most that those of one have lost."
-=======
     "A record, or a person where persons are hidden, is among a study's rows of one kind or period alone, so they lose "
     "in parallel: the account has spent the most that those of one have lost."
->>>>>>> p-lead
 )
 """Why the parts that rows have lost do not add up."""
 _IN_WORDS: Mapping[str, str] = {"training": "training rows", "held_out": "held-out rows"}
