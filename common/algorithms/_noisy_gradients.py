@@ -254,7 +254,6 @@ def mean_gradient(reply: Reply, facts: FederationFacts) -> FloatArray:
 # ── what an owner answers ────────────────────────────────────────────────────
 
 L1Clip = Annotated[float, Field(ge=1e-9, le=1000, description="Xi: the largest 1-norm of one example's gradient")]
-Overlap = Annotated[int, Field(ge=1, le=1_000_000, description="kappa: in how many shards one person's record may be")]
 
 _DRIFT_OF_MINIMISER = 0.6
 
@@ -268,19 +267,17 @@ class NoisyGradients(Algorithm):
     epsilon_l over T rounds. ``"tight"``: Gaussian noise for (epsilon_l, delta_l) over the whole transcript; under a
     secure sum in shares, for the strictest budget.
 
-    A record in kappa shards is seen kappa times. Laplace noises that hide it then compose by adding epsilons, Gaussian
-    ones by adding squares; in one sum its kappa copies add up. All are charged to each of its owners, as if the others'
-    budgets were its own; an owner with a larger one protects that record less.
+    The paper's kappa, in how many shards one person's record may be, is the run's ``overlap``.
     """
 
     n_rounds: Rounds = 10
     regularization: Regularization = 0.01
     clip_norm: ClipNorm = 1.0
     l1_clip: L1Clip = 1.0
-    overlap: Overlap = 1
     calibration: CalibrationChoice = "paper"
     sparse: ClassVar[bool] = True
     weighs_classes: ClassVar[bool] = True
+    persons: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:
@@ -345,26 +342,22 @@ class NoisyGradients(Algorithm):
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
         """Return 2 Xi (1-norm), or twice the clip norm (2-norm): one gradient leaves the sum, another enters."""
-        return 2 * self.l1_clip if self.calibration == "paper" else 2 * min(self.clip_norm, self.l1_clip)
+        return self._reach
 
     def proof(self, query: Query, facts: OwnFacts) -> Proof:
         """Return the proof of a sum plus noise."""
         return Additive()
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """Return the event of one answer, and of those of the other shards that may hold the same record."""
+        """Return the event of one answer."""
         if self.calibration == "paper":
-            return LaplaceEvent(self._transcript_sensitivity(facts) / float(self.scale(facts)))
-        return GaussianEvent(self._transcript_sensitivity(facts) / float(self.sigma(facts)))
+            return LaplaceEvent(self._reach / float(self.scale(facts)))
+        return GaussianEvent(self._reach / float(self.sigma(facts)))
 
-    def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
-        """Return what the promise assumes: with overlap, it depends on the other shards that hold a record."""
-        if self.overlap == 1:
-            return ()
-        return (
-            f"no person's record is in more than {self.overlap} shards",
-            "the other owners of a shared record protect it with budgets no larger than this owner's",
-        )
+    @property
+    def noise_is_gaussian(self) -> bool:
+        """Whether noise is not the paper's."""
+        return self.calibration == "tight"
 
     def check_noise(self, facts: OwnFacts) -> None:
         """Raise InvalidInputError if the noise of `scale` or `sigma` does not fit on the wire."""
@@ -372,19 +365,13 @@ class NoisyGradients(Algorithm):
 
     def scale(self, facts: OwnFacts) -> FloatArray:
         """Return the Laplace scale, Theorem 1's b on a sum, (...)."""
-        return np.asarray(self._transcript_sensitivity(facts) * self.n_rounds / facts.epsilon[facts.index])
+        return np.asarray(self._reach * self.n_rounds / facts.epsilon[facts.index])
 
     def sigma(self, facts: OwnFacts) -> FloatArray:
         """Return the deviation of the Gaussian noise on a sum, (...)."""
-        return gaussian_sigmas(
-            facts.own_epsilon, facts.own_delta, self._transcript_sensitivity(facts) * math.sqrt(self.n_rounds)
-        )
+        return gaussian_sigmas(facts.own_epsilon, facts.own_delta, self._reach * math.sqrt(self.n_rounds))
 
-    def _transcript_sensitivity(self, facts: OwnFacts) -> float:
-        """Return how far kappa copies of a record, each by the sensitivity, move what the learner sees."""
-        independent = self.calibration == "tight" and not facts.secure_sum
-        return self.sensitivity(_ANY, facts) * (math.sqrt(self.overlap) if independent else float(self.overlap))
-
-
-_ANY = Query(1, "gradient", np.zeros(0))
-"""A query to ask for the sensitivity, which is the same for all."""
+    @property
+    def _reach(self) -> float:
+        """How far an answer moves, in the norm of its noise: one gradient leaves the sum, another enters."""
+        return 2 * self.l1_clip if self.calibration == "paper" else 2 * min(self.clip_norm, self.l1_clip)

@@ -56,6 +56,7 @@ class Describe(Algorithm):
     moments: Annotated[bool, Field(description="whether numbers get a mean and a variance")] = True
     trains: ClassVar[bool] = False
     norms: ClassVar[frozenset[Norm]] = NORMS
+    persons: ClassVar[bool] = True
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """Ask one question, for the sums.
@@ -97,6 +98,11 @@ class Describe(Algorithm):
     def event(self, round: int, facts: OwnFacts) -> Event:
         """Return the event of one Gaussian release."""
         return GaussianEvent(self.sums(facts).sensitivity / float(self.sigma(facts)))
+
+    @property
+    def noise_is_gaussian(self) -> bool:
+        """It is."""
+        return True
 
     def check_noise(self, facts: OwnFacts) -> None:
         """Raise InvalidInputError if the noise of `sigma` does not fit on the wire."""

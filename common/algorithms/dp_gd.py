@@ -66,6 +66,7 @@ class DpGd(Algorithm):
     clip_norm: ClipNorm = 1.0
     sparse: ClassVar[bool] = True
     weighs_classes: ClassVar[bool] = True
+    persons: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:
@@ -129,6 +130,11 @@ class DpGd(Algorithm):
     def event(self, round: int, facts: OwnFacts) -> Event:
         """Return the event of one Gaussian release."""
         return GaussianEvent(2 * self.clip_norm / float(self.sigma(facts)))
+
+    @property
+    def noise_is_gaussian(self) -> bool:
+        """It is."""
+        return True
 
     def check_noise(self, facts: OwnFacts) -> None:
         """Raise InvalidInputError if the noise of `sigma` does not fit on the wire."""

@@ -290,6 +290,11 @@ class Ensemble(Algorithm):
             return math.inf if query.step == "votes" else 0.0
         return np.full(facts.own_epsilon.shape, self.tally_sensitivity(self.rows_asked(query.message), facts))
 
+    @property
+    def noise_is_gaussian(self) -> bool:
+        """Whether it is, unless delta is 0."""
+        return self.hides_votes
+
     def proof(self, query: Query, facts: OwnFacts) -> Proof | None:
         """Return the proof of a tally plus noise, or None for exact votes, about which nothing is claimed."""
         if not self.hides_votes:

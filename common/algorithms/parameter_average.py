@@ -132,6 +132,11 @@ class ParameterAverage(Algorithm):
         """Whether the noise is Gaussian; otherwise its density is exp(-beta |b|)."""
         return self.calibration == "tight" and not is_pure(facts)
 
+    @property
+    def noise_is_gaussian(self) -> bool:
+        """Whether it is, unless delta is 0."""
+        return self.calibration == "tight"
+
     def deviation(self, facts: OwnFacts) -> FloatArray:
         """Return the deviation of the noise on a sum in each coordinate, (...)."""
         if self.is_gaussian(facts):

@@ -122,6 +122,11 @@ class Algorithm(ABC):
                 "the algorithm hides one row each, and the study's examples are persons, who may have several: to "
                 "train, take dp_gd, average or release"
             )
+        if not self.persons and facts.study is not None and facts.study.row_weights is not None:
+            raise InvalidInputError(
+                "the algorithm counts all rows alike, and the study's have weights: to train, take dp_gd, average or "
+                "release"
+            )
         if facts.norm not in self.norms:
             raise InvalidInputError(
                 "the algorithm's noise hides rows of 2-norm at most 1, and the study's are bounded in the largest "
@@ -214,6 +219,11 @@ class Algorithm(ABC):
     def public_rows(self) -> PublicRowsNeeded:
         """The public rows that a run must name: none, rows, or rows whose last column is their label."""
         return "none"
+
+    @property
+    def noise_is_gaussian(self) -> bool:
+        """Whether all its noise is Gaussian and on its answers if delta is above 0: owners' costs add by squares."""
+        return False
 
     @property
     def roles(self) -> bool:

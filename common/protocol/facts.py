@@ -15,6 +15,7 @@ import numpy.typing as npt
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.encoding.fixed_point import Norm, wire_shift
 from parley.common.errors import InvalidInputError
+from parley.common.privacy.overlap import for_one_owner
 
 _T = TypeVar("_T")
 _NO_PUBLIC_ROWS = (
@@ -41,7 +42,9 @@ class FederationFacts:
     rows are at most 1; ``row_entries`` is the most numbers of a row that are not zero, if rows are sparse.
     ``classifiers`` (K,) are the kinds that owners chose to train, where they are known: each party knows its own, a
     simulation all. ``unit`` is what counts as an example, a record or a person of at most ``most_rows`` rows;
-    ``overlap`` is the most owners that have rows of the same person.
+    ``overlap`` is the most owners that have rows of the same person; then ``epsilon`` and ``delta`` are those for
+    which each owner sets its noise, and ``agreed`` has the budgets (K,), (K,) that all their answers keep together
+    (`with_overlap`).
     """
 
     parties: tuple[str, ...]
@@ -63,6 +66,7 @@ class FederationFacts:
     unit: Literal["replace_one", "person"] = "replace_one"
     most_rows: int = 1
     overlap: int = 1
+    agreed: tuple[FloatArray, FloatArray] | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.minimum_contributors <= len(self.parties):
@@ -96,6 +100,20 @@ class FederationFacts:
             **defaults,  # type: ignore[arg-type]
         )
 
+    def with_overlap(self, overlap: int, *, is_gaussian: bool) -> FederationFacts:
+        """Return the facts if the same person may be with so many owners, of noise that is Gaussian alone or not.
+
+        Raises InvalidInputError for more owners than there are.
+        """
+        if overlap == 1:
+            return self
+        budgets = zip(self.epsilon.tolist(), self.delta.tolist(), strict=True)
+        parts = [
+            for_one_owner(*budget, overlap, is_gaussian=is_gaussian, in_one_sum=self.secure_sum) for budget in budgets
+        ]
+        epsilon, delta = np.array(parts).T
+        return replace(self, epsilon=epsilon, delta=delta, overlap=overlap, agreed=(self.epsilon, self.delta))
+
     def of(self, index: int | slice | EllipsisType) -> OwnFacts:
         """Return the facts as one party of the run sees them, or as several or (``...``) all do.
 
@@ -112,8 +130,14 @@ class FederationFacts:
     def curated(self) -> FederationFacts:
         """Return the facts if one trusted curator holds all shards.
 
-        It is a federation of one party, with the strictest budget.
+        It is a federation of one party, with the strictest budget. Raises InvalidInputError if the same person may be
+        with several owners.
         """
+        if self.overlap > 1:
+            raise InvalidInputError(
+                "overlap: a curator's rows of a person who is with several owners would have to be joined first; run "
+                "baselines without overlap"
+            )
         return replace(
             self,
             parties=("curator",),
@@ -124,7 +148,6 @@ class FederationFacts:
             colluders=0,
             secure_sum=False,
             classifiers=(),
-            overlap=1,
         )
 
     def coalition(self, members: npt.NDArray[np.bool_]) -> FederationFacts:
@@ -142,6 +165,7 @@ class FederationFacts:
             minimum_contributors=max(1, int(members.sum()) - missing),
             classifiers=(),
             overlap=min(self.overlap, int(members.sum())),
+            agreed=self.agreed and (self.agreed[0][members], self.agreed[1][members]),
         )
 
     @property
@@ -253,6 +277,12 @@ class OwnFacts(FederationFacts):
     def own_delta(self) -> FloatArray:
         """The delta that the party's noise must keep, chosen as `own_epsilon`."""
         return np.asarray(self._strictest(self.delta)[self.index])
+
+    @property
+    def own_agreed(self) -> tuple[float, float]:
+        """The (epsilon, delta) of one party that a run may cost, at all owners of a person together."""
+        epsilon, delta = (self.epsilon, self.delta) if self.agreed is None else self.agreed
+        return float(self._strictest(epsilon)[self.index]), float(self._strictest(delta)[self.index])
 
     @property
     def strictest(self) -> tuple[float, float]:

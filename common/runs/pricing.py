@@ -29,7 +29,8 @@ from parley.common.privacy.co_owner import with_part
 from parley.common.privacy.composition import releases
 from parley.common.privacy.events import ApproximateEvent, Event, L2LaplaceEvent, NoEvent
 from parley.common.privacy.filter import cover
-from parley.common.privacy.guarantee import NEXT_TO_NOTHING, Guarantee, View
+from parley.common.privacy.guarantee import NEXT_TO_NOTHING, UNIT_NAMES, Guarantee, View
+from parley.common.privacy.overlap import at_owners
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts, OwnFacts
 from parley.common.secure_sum.packing import DEFAULT_KEY_BITS, MAX_D, Layout
@@ -54,6 +55,15 @@ _ONE_RECORD = (
     "the promise is to each record: a person with several, in one shard or in two, is hidden at each, not at all at "
     "once (group privacy)"
 )
+_ONE_PERSON = (
+    "the promise is to each person, for all rows that one owner has of it; it depends on the values of the column that "
+    "says whose a row is, and a person with two of them is hidden at each"
+)
+_PLACES_OF_PERSONS = (
+    "a person keeps its place, by the first of its rows in its owner's table, which decides whether it is held out, if "
+    "these rows change, and so do all others"
+)
+"""What every promise about the persons of a study assumes that holds some out."""
 _ONE_PARTY = (
     "the promise is to each party: a person with records at several of them is hidden at each, not at all at once"
 )
@@ -71,7 +81,18 @@ _APART = "the learner and all key holders do not collude"
 
 
 def events(algorithm: Algorithm, facts: OwnFacts) -> list[Event]:
-    """Return the event of each round of a run for the party whose facts these are, (T,)."""
+    """Return the event of each round of a run for the party whose facts these are, (T,).
+
+    Of a run with an overlap it is that of the answers of all owners of the same person: what is charged.
+    """
+    return [
+        at_owners(event, facts.overlap, in_one_sum=facts.secure_sum and not algorithm.whole_noise(round))
+        for round, event in enumerate(_at_one_owner(algorithm, facts), start=1)
+    ]
+
+
+def _at_one_owner(algorithm: Algorithm, facts: OwnFacts) -> list[Event]:
+    """Return the event of each round for a person that is with this owner alone, (T,)."""
     return [algorithm.event(round, facts) for round in range(1, len(algorithm.questions(facts)) + 1)]
 
 
@@ -91,13 +112,17 @@ def if_all_collude(algorithm: Algorithm, facts: OwnFacts) -> tuple[float, float]
     An answer has 1 / (m_min - t) of the variance if noise is added in shares: a Gaussian release of mu becomes one of
     mu sqrt(m_min - t), and pure noise has no bound without a delta (`with_part`).
     """
-    costs = events(algorithm, facts)
     if not facts.secure_sum or facts.share == 1:
+        costs = events(algorithm, facts)
         delta = needed_delta(costs, facts)
         return epsilon_after(costs, delta), delta
     weaker = [
-        event if algorithm.whole_noise(round) else with_part(event, facts.share, float(facts.own_delta))
-        for round, event in enumerate(costs, start=1)
+        at_owners(
+            event if algorithm.whole_noise(round) else with_part(event, facts.share, float(facts.own_delta)),
+            facts.overlap,
+            in_one_sum=False,
+        )
+        for round, event in enumerate(_at_one_owner(algorithm, facts), start=1)
     ]
     delta = needed_delta(weaker, facts)
     return epsilon_after(weaker, delta), delta
@@ -142,12 +167,17 @@ def against_co_owner(algorithm: Algorithm, facts: OwnFacts) -> Guarantee | None:
 
 def needed_delta(costs: list[Event], facts: OwnFacts) -> float:
     """Return the delta that a run spends: none if pure epsilons add up to no more than the agreed one."""
-    pure = epsilon_after(costs, 0.0) <= facts.own_epsilon * (1 + 1e-9)
-    return 0.0 if pure else float(facts.own_delta)
+    epsilon, delta = facts.own_agreed
+    return 0.0 if epsilon_after(costs, 0.0) <= epsilon * (1 + 1e-9) else delta
 
 
-def _promise(algorithm: Algorithm, facts: OwnFacts, costs: list[Event], delta: float) -> Guarantee:
-    """Return the guarantee of a transcript of these costs, with all that it assumes."""
+def _promise(
+    algorithm: Algorithm, facts: OwnFacts, costs: list[Event], delta: float, n_owners: int | None = None
+) -> Guarantee:
+    """Return the guarantee of a transcript of these costs, with all that it assumes.
+
+    ``n_owners`` are those that the same person may be with; None for all that the run counts.
+    """
     assumed = dict.fromkeys(
         words
         for release in chain.from_iterable(map(releases, costs))
@@ -155,18 +185,40 @@ def _promise(algorithm: Algorithm, facts: OwnFacts, costs: list[Event], delta: f
         for words in release.assumptions
     )
     assumed |= dict.fromkeys(algorithm.assumptions(facts))
-    unit = _ONE_PARTY if algorithm.adjacency == "whole_party" else _ONE_RECORD
-    in_place = (IN_PLACE,) if facts.study is not None and facts.study.hold_out is not None else ()
-    assumed |= dict.fromkeys((_SIZES, *in_place, unit, *ALWAYS))
-    guarantee = Guarantee(
-        epsilon_after(costs, delta), delta, "transcript", "tight", algorithm.adjacency, assumptions=tuple(assumed)
-    )
+    hidden, owners = algorithm.adjacency_of(facts.unit), _owners(algorithm, facts, n_owners)
+    holds_out = facts.study is not None and facts.study.hold_out is not None
+    in_place = (_PLACES_OF_PERSONS if hidden == "person" else IN_PLACE,) if holds_out else ()
+    assumed |= dict.fromkeys((_SIZES, *in_place, *owners, *ALWAYS))
+    guarantee = Guarantee(epsilon_after(costs, delta), delta, "transcript", "tight", hidden, assumptions=tuple(assumed))
     if not facts.secure_sum:
         return guarantee
     return replace(guarantee, trust=facts.colluders).assuming(
         f"at least {facts.minimum_contributors} parties contribute to each sum",
         f"at most {facts.colluders} of them collude",
     )
+
+
+def _owners(algorithm: Algorithm, facts: OwnFacts, n_owners: int | None) -> tuple[str, ...]:
+    """Return what a promise says of a person who is with one owner, or several."""
+    hidden = algorithm.adjacency_of(facts.unit)
+    unit = {"replace_one": _ONE_RECORD, "person": _ONE_PERSON, "whole_party": _ONE_PARTY}[hidden]
+    if facts.overlap == 1:
+        return (unit,)
+    name = UNIT_NAMES[facts.unit]
+    if n_owners == 1:
+        return (unit, f"the {name} is with one owner alone")
+    return (
+        f"the same {name} is with no more than {facts.overlap} owners, whose answers this promise is about together",
+        f"the other owners of a shared {name} protect it with budgets no larger than this owner's",
+    )
+
+
+def with_one_owner(algorithm: Algorithm, facts: OwnFacts) -> Guarantee | None:
+    """Return what is promised to a person who is with this owner alone; None if the run counts no others."""
+    if facts.overlap == 1:
+        return None
+    delta = needed_delta(events(algorithm, facts), facts)  # the same, so that the epsilons can be compared
+    return _promise(algorithm, facts, _at_one_owner(algorithm, facts), delta, n_owners=1)
 
 
 def guarantees(algorithm: Algorithm, facts: FederationFacts) -> tuple[Guarantee, ...]:
@@ -179,14 +231,21 @@ def guarantees(algorithm: Algorithm, facts: FederationFacts) -> tuple[Guarantee,
     parties = [facts.of(index) for index in distinct]
     by_party = [
         (
-            *(claim.assuming(*ALWAYS) for claim in algorithm.claims(view)),
+            *(_of_the_paper(claim, view) for claim in algorithm.claims(view)),
             _transcript(algorithm, view),
-            *filter(None, [against_co_owner(algorithm, view)]),
+            *filter(None, [with_one_owner(algorithm, view), against_co_owner(algorithm, view)]),
         )
         for view in parties
     ]
     apart = _apart(algorithm, parties)
     return tuple(_to_all(promises).assuming(*apart) for promises in zip(*by_party, strict=True))
+
+
+def _of_the_paper(claim: Guarantee, facts: OwnFacts) -> Guarantee:
+    """Return a paper's claim with what it assumes; papers know a record, and here it may be a person."""
+    hidden = claim.adjacency if claim.adjacency != "replace_one" else facts.unit
+    alone = (f"the {UNIT_NAMES[facts.unit]} is with one owner alone",) if facts.overlap > 1 else ()
+    return replace(claim, adjacency=hidden).assuming(*alone, *ALWAYS)
 
 
 def _to_all(promises: tuple[Guarantee, ...]) -> Guarantee:
@@ -219,7 +278,7 @@ def price(algorithm: Algorithm, facts: OwnFacts, view: View = "transcript") -> P
     else:
         totals = _rising([_micro_units(epsilon) for epsilon in pure_epsilons(costs)], has_part)
     added = [Cost(total, delta_units(delta) * part) for total, part in zip(totals, began, strict=True)]
-    return Price.of([*map(operator.add, added, covered)], algorithm.adjacency)
+    return Price.of([*map(operator.add, added, covered)], algorithm.adjacency_of(facts.unit))
 
 
 def price_at_once(event: Event, epsilon: float, delta: float) -> Price:
@@ -252,14 +311,16 @@ def highest_charge(algorithm: Algorithm, facts: OwnFacts, view: View = "transcri
         return price(algorithm, facts, view).total
     covered = _covered(costs)[-1]
     added = added_epsilon(costs, delta)
-    epsilon = added if added <= facts.own_epsilon * (1 + 1e-9) else epsilon_after(costs, delta)
+    epsilon = added if added <= facts.own_agreed[0] * (1 + 1e-9) else epsilon_after(costs, delta)
     parts = sum(not isinstance(event, NoEvent) for event in costs)
     units = max(_micro_units(epsilon), 1 if delta > 0 else parts) if parts else 0
     return Cost(units, delta_units(delta)) + covered
 
 
 def _claimed(algorithm: Algorithm, facts: OwnFacts, view: View) -> Guarantee | None:
-    """Return the paper's claim for a view, or None."""
+    """Return the paper's claim for a view, or None; none is about a person with several owners."""
+    if facts.overlap > 1:
+        return None
     claims = (claim for claim in algorithm.claims(facts) if claim.adjacency == algorithm.adjacency)
     return next((claim for claim in claims if claim.view == view), None)
 

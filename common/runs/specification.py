@@ -193,6 +193,18 @@ class RunOutline(Strict):
         Field(exclude_if=lambda stated: stated == 1),
     ] = 1
 
+    @model_validator(mode="before")
+    @classmethod
+    def _take_kappa(cls, values: object) -> object:
+        """Read Wu et al.'s kappa, a parameter of their algorithms in earlier versions, as the run's overlap."""
+        if not isinstance(values, dict):
+            return values
+        parameters = values.get("parameters")
+        if not isinstance(parameters, dict) or "overlap" not in parameters or values.get("overlap", 1) != 1:
+            return values
+        others = {name: value for name, value in parameters.items() if name != "overlap"}
+        return values | {"overlap": parameters["overlap"], "parameters": others}
+
     @model_validator(mode="after")
     def _class_weights_fit(self) -> Self:
         resolved_weights(self.class_weights, self.study.label)
@@ -341,7 +353,7 @@ class RunSpec(RunOutline):
 
         Raises InvalidInputError if the terms contradict each other.
         """
-        return FederationFacts(
+        facts = FederationFacts(
             parties=self.names,
             n_examples=self._sizes(),
             epsilon=np.array([member.budget.epsilon for member in self.parties]),
@@ -358,7 +370,11 @@ class RunSpec(RunOutline):
             row_entries=self.study.row_entries,
             unit=self.study.unit,
             most_rows=self.study.most_rows,
-            overlap=self.overlap,
+        )
+        if self.overlap == 1:
+            return facts
+        return facts.with_overlap(
+            self.overlap, is_gaussian=build_algorithm(self.algorithm, self.parameters).noise_is_gaussian
         )
 
     def with_sizes(self, sizes: Mapping[str, int]) -> Self:
@@ -399,8 +415,9 @@ class RunSpec(RunOutline):
         return held_out if build_algorithm(self.algorithm).rows == "held_out" else sizes - held_out
 
     def among(self, names: Collection[str]) -> Self:
-        """Return the run among those of its parties that are named."""
-        return self.model_copy(update={"parties": tuple(member for member in self.parties if member.name in names)})
+        """Return the run among those of its parties that are named: a person is with no more owners than these."""
+        parties = tuple(member for member in self.parties if member.name in names)
+        return self.model_copy(update={"parties": parties, "overlap": min(self.overlap, max(len(parties), 1))})
 
     def index(self, party: str) -> int:
         """Return a party's index. Raises InvalidInputError if the run does not name it."""

@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from parley.common.algorithms import AUTO, fixed_parameters
 from parley.common.data.class_weights import ClassWeights
-from parley.common.data.study import Study
+from parley.common.data.study import MOST_ROWS_OF_A_PERSON, Study
 from parley.common.encoding.fixed_point import MAX_EXAMPLES
 from parley.common.encoding.texts import first_names
 from parley.common.errors import InvalidInputError
@@ -85,8 +85,20 @@ class RunRequest(Strict):
     ] = "none"
     adjacency: Annotated[
         Adjacency,
-        Field(description="what the run must hide: one record (replace_one), or all data of a party (whole_party)"),
+        Field(
+            description="what the run must hide: one record (replace_one), all rows of a person with an owner "
+            "(person), or all data of a party (whole_party)"
+        ),
     ] = "replace_one"
+    overlap: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=MOST_PARTIES,
+            description="with how many of the owners the same person, or record, may be: it is hidden at all of them, "
+            "by so much more noise; nobody checks it",
+        ),
+    ] = 1
     public: Annotated[
         Digest | None, Field(description="digest of the public rows to ask about; see PUT /v1/public")
     ] = None
@@ -160,6 +172,7 @@ class RunRequest(Strict):
                 secure_sum=self.secure_sum,
                 answer_every=self.answer_every,
                 adjacency=self.adjacency,
+                overlap=self.overlap,
                 public=None if self.public is None else rows.find(self.public),
                 class_weights=self.class_weights,
             )
@@ -173,7 +186,8 @@ class RunRequest(Strict):
         else:
             settled, _ = draft.settled()
             self._check_program(settled)
-        return draft.model_copy(update={"parameters": fixed_parameters(self.parameters)})
+        stated = {name: value for name, value in self.parameters.items() if name in draft.parameters}
+        return draft.model_copy(update={"parameters": fixed_parameters(stated)})
 
     @property
     def any_algorithm(self) -> bool:
@@ -301,6 +315,15 @@ class ForecastRequest(RunRequest):
             description="by name: how many examples each owner holds; then no party is asked",
         ),
     ] = None
+    rows_per_person: Annotated[
+        float,
+        Field(
+            ge=1,
+            le=MOST_ROWS_OF_A_PERSON,
+            description="a guess of how many rows a person has in the mean, where examples are persons: the time of a "
+            "round is estimated by it. No party tells",
+        ),
+    ] = 1.0
 
 
 class EvaluationRequest(Strict):

@@ -199,6 +199,12 @@ def forecast_command(
         list[str] | None,
         typer.Option(metavar="NAME=EXAMPLES", help="an owner who may take part; repeat; the roster's if not given"),
     ] = None,
+    rows_per_person: Annotated[
+        float,
+        typer.Option(
+            "--rows-per-person", min=1, help="a guess, where the study names persons: the time of a round depends on it"
+        ),
+    ] = 1.0,
     explain: ExplainOption = False,
     learner: LearnerOptions,
     out: Printer,
@@ -210,7 +216,8 @@ def forecast_command(
     of a model of the owner's own examples, without noise: joining is worth it if the best coalition does better.
     Intervals hold for data like those that the forecasts were calibrated on.
     """
-    body = terms.body(owners=dict(map(_parse_owner, owner)) if owner else None)
+    owners = dict(map(_parse_owner, owner)) if owner else None
+    body = terms.body(owners=owners, rows_per_person=rows_per_person)
     with learner.open() as client:
         answer = client.ask(*routes.FORECAST.to(), body)
     out.result(answer, lambda: _show(answer, explain=explain))
@@ -313,7 +320,8 @@ def _table(answer: Mapping[str, Any]) -> Table:
     """Return the table of the owners, with their ledgers if the forecast asked them."""
     has_ledgers = _asked_ledgers(answer)
     ledger = ("left now", "left after") if has_ledgers else ()
-    table = display.new_table("owner", "examples", "epsilon", *ledger, "value", "alone", "worth it", "take part")
+    examples = "persons" if answer["unit"] == "person" else "examples"
+    table = display.new_table("owner", examples, "epsilon", *ledger, "value", "alone", "worth it", "take part")
     for owner in answer["owners"]:
         worth, part = (_ANSWERS[owner[name]] for name in ("worth_joining", "recommended"))
         if owner["away"]:

@@ -136,8 +136,17 @@ AnswerEveryOption = Annotated[
     ),
 ]
 AdjacencyOption = Annotated[
-    Literal["replace_one", "whole_party"],
-    typer.Option("--adjacency", help="what the run must hide: one record, or all the data of a party"),
+    Literal["replace_one", "person", "whole_party"],
+    typer.Option(
+        "--adjacency",
+        help="what the run must hide: one record, all rows of a person with an owner, or all the data of a party",
+    ),
+]
+OverlapOption = Annotated[
+    int,
+    typer.Option(
+        "--overlap", min=1, help="with how many of the owners the same person may be: it is hidden at all of them"
+    ),
 ]
 PublicOption = Annotated[
     str | None, typer.Option("--public", metavar="DIGEST", help="the public rows to ask about, as `public` names them")
@@ -246,6 +255,7 @@ class AnyRunOptions(BudgetOptions):
     minimum_contributors: MinimumOption = None
     colluders: ColludersOption = None
     secure_sum: SecureSumOption = "none"
+    overlap: OverlapOption = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

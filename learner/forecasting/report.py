@@ -267,7 +267,7 @@ class Foresight:
     deadline: float
     settle: Choosing
 
-    async def forecast(
+    async def forecast(  # noqa: PLR0913 -- a run, what is known of its parties, and what is guessed
         self,
         draft: RunSpec,
         heard: Heard,
@@ -275,11 +275,13 @@ class Foresight:
         *,
         cohort: Cohort | None = None,
         keeping: Keeping = _NOTHING,
+        rows_per_person: float = 1.0,
     ) -> ForecastView:
         """Return the forecast of a run among its parties; of those that are away, by what they said last.
 
         For a ``cohort`` it is among the parties that answer now. ``seconds`` is how long the run's rounds may take. The
-        budgets of parties that report none are left out. ``keeping`` says what evaluates it.
+        budgets of parties that report none are left out. ``keeping`` says what evaluates it. ``rows_per_person`` is a
+        guess that the time allows for; how many rounds are chosen does not depend on it.
 
         Raises the errors of `enlist`, and InvalidInputError.
         """
@@ -292,7 +294,7 @@ class Foresight:
         members = [self.roster[name] for name in recruited.spec.names if name not in answers.away]
         time = await round_time(recruited.spec, members, self.store, self.deadline)
         reviewed = await self._reviewed(recruited.spec, answers, time, seconds, keeping, cohort=cohort)
-        return await _foresee(reviewed, time)
+        return await _foresee(reviewed, time.if_each_has(rows_per_person))
 
     async def check(  # noqa: PLR0913 -- as above
         self,
@@ -475,6 +477,7 @@ async def _foresee(review: Review, time: RoundTime) -> ForecastView:
         parameters=spec.parameters,
         chosen=dict(review.chosen),
         rounds=len(spec.questions()),
+        unit="person" if spec.study.person else "record",
         evaluation=review.words,
         outcome=OutcomeView.of(outcome) if isinstance(outcome, Forecast) else None,
         no_forecast=outcome.reason if isinstance(outcome, NoForecast) else None,

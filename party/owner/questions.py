@@ -52,6 +52,7 @@ _MOST_NAMED = 10
 _SECONDS = 10.0  # how long a command may run, and a web hook may be silent
 _WHOSE: Mapping[Unit, str] = {
     "replace_one": "one record of yours from another",
+    "person": "all rows of one person with you from any others",
     "whole_party": "your data from any other",
     "auxiliary_row": "one of the public rows, which are not yours, from another",
 }

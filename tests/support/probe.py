@@ -92,6 +92,11 @@ class Probe(Algorithm):
         """The deviation of the noise on a sum, (...)."""
         return self.moved(facts, step) * gaussian_sigmas(facts.own_epsilon, facts.own_delta, math.sqrt(2))
 
+    @property
+    def noise_is_gaussian(self) -> bool:
+        """It is."""
+        return True
+
     def proof(self, query: Query, facts: OwnFacts) -> Proof:
         """Counts plus Gaussian noise."""
         return Additive()

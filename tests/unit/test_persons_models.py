@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from parley.common.algorithms import AUTO, build_algorithm, settle
 from parley.common.algorithms.feature import FeatureMethod
 from parley.common.algorithms.ftrl import PrivateLeader
-from parley.common.algorithms.release import PrivateRelease, Site
+from parley.common.algorithms.release import PrivateRelease
 from parley.common.algorithms.simplex import SampledSimplex
 from parley.common.arrays import BoolArray, FloatArray, IntArray
 from parley.common.data.shard import Shard
@@ -338,19 +338,12 @@ def test_the_simplex_counts_rows_in_what_its_solver_rounds() -> None:
     assert {site.problem.most_rows for site in algorithm.own_sites(facts.everyone)} == {MOST}
 
 
-def test_a_mechanism_whose_proof_is_for_one_row_is_refused() -> None:
+def test_noise_inside_a_second_minimisation_counts_a_persons_rows() -> None:
     facts = facts_of(Logistic())
-    site = Site(party="party-2", mechanism="objective")
-    for algorithm in (PrivateRelease(), PrivateRelease(mechanism="output", sites=(site,))):
-        with pytest.raises(InvalidInputError, match="proof of objective is for one row each"):
-            algorithm.questions(facts)
-        assert algorithm.questions(replace(facts, unit="replace_one", most_rows=1))
     full = FeatureMethod(mechanism="output", second="full", aggregator="party-1")
-    with pytest.raises(InvalidInputError, match="proof of objective is for one row each"):
-        full.questions(facts)
-    weighed = replace(full, second_mechanism="output")
-    assert weighed.questions(facts)
-    assert weighed.level.site(facts).terms.most_rows == MOST  # type: ignore[attr-defined]
+    for weighed in (full, replace(full, second_mechanism="output")):
+        assert weighed.questions(facts)
+        assert weighed.level.site(facts).terms.most_rows == MOST  # type: ignore[attr-defined]
 
 
 # ── a leader ─────────────────────────────────────────────────────────────────

@@ -1,0 +1,80 @@
+"""What answers of several owners about the same person cost together (`parley.common.privacy.overlap`)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from parley.common.algorithms import build_algorithm
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Logistic
+from parley.common.privacy.accountant import epsilon_after
+from parley.common.privacy.calibration import gaussian_mu
+from parley.common.privacy.events import DrawEvent, GaussianEvent, LaplaceEvent, NonPrivateEvent, TiltEvent
+from parley.common.privacy.overlap import at_owners, for_one_owner
+from parley.common.protocol.facts import FederationFacts
+from parley.common.runs.pricing import against_co_owner, if_all_collude, price, transcript, with_one_owner
+
+TILT = TiltEvent(1.0, 1e-6, law=GaussianEvent(1.0), determinant=0.1, blur=GaussianEvent(0.1))
+
+
+def facts(overlap: int = 1, *, secure_sum: bool = False) -> FederationFacts:
+    uniform = FederationFacts.uniform(
+        np.full(5, 100), epsilon=1.0, delta=1e-5, n_features=3, loss=Logistic(), secure_sum=secure_sum
+    )
+    return uniform.with_overlap(overlap, is_gaussian=True)
+
+
+@pytest.mark.parametrize("overlap", [2, 3, 5])
+def test_answers_apart_add_squares_and_one_sum_moves_so_many_times_as_far(overlap: int) -> None:
+    assert at_owners(GaussianEvent(0.3), overlap, in_one_sum=True) == GaussianEvent(0.3 * overlap)
+    assert at_owners(GaussianEvent(0.3), overlap, in_one_sum=False) == GaussianEvent(0.3 * math.sqrt(overlap))
+    for in_one_sum in (True, False):
+        laplace = at_owners(LaplaceEvent(0.1), overlap, in_one_sum=in_one_sum)
+        assert epsilon_after([laplace], 0.0) == pytest.approx(0.1 * overlap)
+        assert at_owners(DrawEvent(0.1, 4), overlap, in_one_sum=in_one_sum) == DrawEvent(0.1, 4 * overlap)
+    assert at_owners(TILT, overlap, in_one_sum=True) == NonPrivateEvent()
+    assert epsilon_after([at_owners(TILT, overlap, in_one_sum=False)], overlap * 1e-6) <= overlap
+
+
+@pytest.mark.parametrize("secure_sum", [False, True])
+@pytest.mark.parametrize("overlap", [2, 5])
+def test_a_run_costs_what_was_agreed_and_noise_grows_instead(overlap: int, *, secure_sum: bool) -> None:
+    algorithm = build_algorithm("dp_gd", {"n_rounds": 7})
+    plain, several = facts(secure_sum=secure_sum), facts(overlap, secure_sum=secure_sum)
+    times = overlap if secure_sum else math.sqrt(overlap)
+    sigmas = [float(algorithm.sigma(one.of(0))) for one in (plain, several)]  # type: ignore[attr-defined]
+    assert sigmas[1] / sigmas[0] == pytest.approx(times, rel=1e-6)
+    together, alone = transcript(algorithm, several.of(0)), with_one_owner(algorithm, several.of(0))
+    assert alone is not None
+    assert 0.999 < together.epsilon <= 1.0
+    assert gaussian_mu(alone.epsilon, 1e-5) == pytest.approx(gaussian_mu(1.0, 1e-5) / times, rel=1e-5)
+    costs = [price(algorithm, one.of(0)).total for one in (plain, several)]
+    assert costs[1].epsilon == pytest.approx(costs[0].epsilon, abs=2)
+    assert costs[1].gdp == pytest.approx(costs[0].gdp, rel=1e-5)
+    assert with_one_owner(algorithm, plain.of(0)) is None
+
+
+def test_co_owners_and_those_who_open_sums_see_more() -> None:
+    algorithm, several = build_algorithm("dp_gd", {"n_rounds": 7}), facts(2, secure_sum=True)
+    co_owner = against_co_owner(algorithm, several.of(0))
+    assert co_owner is not None
+    assert co_owner.epsilon > transcript(algorithm, several.of(0)).epsilon
+    plain, _ = if_all_collude(algorithm, facts(secure_sum=True).of(0))
+    colluding, _ = if_all_collude(algorithm, several.of(0))
+    assert colluding < plain  # each answer by itself has more noise, and two add but squares
+
+
+def test_the_budget_of_one_owner_is_a_part() -> None:
+    assert for_one_owner(1.0, 0.0, 4, is_gaussian=True, in_one_sum=False) == (0.25, 0.0)
+    assert for_one_owner(1.0, 1e-5, 4, is_gaussian=False, in_one_sum=True) == (0.25, 2.5e-6)
+    assert for_one_owner(1.0, 1e-5, 1, is_gaussian=True, in_one_sum=True) == (1.0, 1e-5)
+
+
+def test_there_are_no_more_owners_than_parties() -> None:
+    with pytest.raises(InvalidInputError, match="overlap must lie between 1 and the 5 parties, not 6"):
+        facts(6)
+    with pytest.raises(InvalidInputError, match="joined first"):
+        facts(2).curated()
