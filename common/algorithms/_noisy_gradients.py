@@ -277,6 +277,7 @@ class NoisyGradients(Algorithm):
     calibration: CalibrationChoice = "paper"
     sparse: ClassVar[bool] = True
     weighs_classes: ClassVar[bool] = True
+    persons: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:

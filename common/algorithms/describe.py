@@ -56,6 +56,7 @@ class Describe(Algorithm):
     moments: Annotated[bool, Field(description="whether numbers get a mean and a variance")] = True
     trains: ClassVar[bool] = False
     norms: ClassVar[frozenset[Norm]] = NORMS
+    persons: ClassVar[bool] = True
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """Ask one question, for the sums.

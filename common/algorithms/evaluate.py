@@ -66,6 +66,7 @@ class Evaluate(Algorithm):
     trains: ClassVar[bool] = False
     norms: ClassVar[frozenset[Norm]] = NORMS
     sparse: ClassVar[bool] = True
+    persons: ClassVar[bool] = True
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """Ask about the weights of a model; of two classes first for scores, then by class between edges.

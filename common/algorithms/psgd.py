@@ -138,7 +138,12 @@ class Psgd(Algorithm):
 
         It is about the clipped loss if gradients are longer: its slope in the score ends at C / |x|, so it is convex
         and no less smooth, as the Huber loss is. The theorem's change of variables needs only a slope without jumps.
+
+        Of persons of several rows it claims nothing: their rows share the clip norm, and so scaled their gradients are
+        those of no convex loss. What the transcript's rho hides stands.
         """
+        if facts.most_rows > 1:
+            return ()
         of = " of the clipped loss" if self.clip_norm < facts.loss.lipschitz else ""
         assumptions = (
             f"the model is the exact minimiser{of}",

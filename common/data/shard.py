@@ -142,13 +142,13 @@ class Shard:
         total: FloatArray = np.swapaxes(slopes, -1, -2) @ self.X
         return total
 
-    def blocks(self) -> Iterator[Shard]:
+    def blocks(self, together: int = 1) -> Iterator[Shard]:
         """Yield the shard in blocks of rows, in order: each fits a processor's cache, and an exact sum of it float64.
 
-        A shard of no rows is one block; so is a stack whose parties are small.
+        A shard of no rows is one block; so is a stack whose parties are small. Up to four may be ``together``.
         """
         n = self.y.shape[-1]
-        most = 2**20 if self.y.ndim > 1 else rows_of_a_block(self.n_features)
+        most = 2**20 if self.y.ndim > 1 else together * rows_of_a_block(self.n_features)
         if n <= most:
             yield self
             return

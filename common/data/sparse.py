@@ -115,9 +115,9 @@ class SparseShard(Shard):
             return _times(self.rows.T, slopes.T).T
         return np.stack([_times(rows.T, of_party.T).T for rows, of_party in zip(self._alone(), slopes, strict=True)])
 
-    def blocks(self) -> Iterator[Shard]:
+    def blocks(self, together: int = 1) -> Iterator[Shard]:
         """Yield the shard in blocks of rows, as a `Shard` does: dense ones up to `DENSE_COLUMNS` columns."""
-        for block in super().blocks():
+        for block in super().blocks(together):
             yield block if self.n_features > DENSE_COLUMNS else cast("SparseShard", block).dense()
 
     def relabelled(self, y: FloatArray) -> Shard:

@@ -73,9 +73,9 @@ class Weighing:
         own = mask * (1.0 if self.given is None else self.given)
         if self.begins is None:
             return np.asarray(own, dtype=np.float64)
-        n_rows = np.maximum(repeated(totals(mask.astype(np.int64), self.begins), self.begins), 1)
-        reached = running((own * _ONE).astype(np.int64), self.begins) // n_rows
-        return np.asarray(steps(reached, self.begins) / float(_ONE))
+        persons = Persons(self.begins)
+        reached = persons.running((own * _ONE).astype(np.int64)) // persons.repeated(persons.sizes)
+        return np.asarray(persons.steps(reached) / float(_ONE))
 
     def at(self, index: tuple[slice | EllipsisType | IntArray | None, ...], mask: BoolArray) -> Weighing:
         """Return the weighing of the rows that an index selects, of rows with this mask: each keeps its weight."""
@@ -127,47 +127,63 @@ def _stacked(parts: Sequence[Any], n: int, *, fill: float) -> Any:  # noqa: ANN4
     return _locked(np.stack([np.pad(part, (0, n - len(part)), constant_values=fill) for part in parts]))
 
 
-def running(values: IntArray, begins: BoolArray) -> IntArray:
-    """Return the running sums of integers (..., n) within each person, exactly."""
-    flat, first = values.reshape(-1), _firsts(begins)
-    total = np.cumsum(flat)
-    before = (total - flat)[first]
-    return np.asarray((total - np.repeat(before, _sizes(first, len(flat)))).reshape(values.shape))
+class Persons:
+    """Where each person's rows lie, for exact sums of integers within persons, of one party or of a stack.
 
+    A part of a shard begins a person, and so does each party of a stack. Rows are (..., n), persons (P,) in order.
+    """
 
-def steps(reached: IntArray, begins: BoolArray) -> IntArray:
-    """Return what each row adds to running sums (..., n) within each person: the inverse of `running`."""
-    flat, first = reached.reshape(-1), _firsts(begins)
-    added = np.diff(flat, prepend=0)
-    added[first] = flat[first]
-    return np.asarray(added.reshape(reached.shape))
+    __slots__ = ("_first", "_last", "_owner", "_shape")
 
+    def __init__(self, begins: BoolArray) -> None:
+        flat = np.array(begins)
+        flat[..., :1] = True
+        self._shape = begins.shape
+        self._owner: IntArray = np.cumsum(flat, dtype=np.int64)
+        self._owner -= 1
+        self._first = np.flatnonzero(flat)
+        self._last = np.empty_like(self._first)
+        np.subtract(self._first[1:], 1, out=self._last[:-1])
+        self._last[-1:] = flat.size - 1
 
-def totals(values: IntArray, begins: BoolArray) -> IntArray:
-    """Return the sum (P,) of integers (..., n) over each person's rows."""
-    flat = values.reshape(-1)
-    return np.add.reduceat(flat, _firsts(begins)) if len(flat) else flat
+    @property
+    def sizes(self) -> IntArray:
+        """How many rows each person has, (P,)."""
+        return np.asarray(self._last - self._first + 1)
 
+    def running(self, values: IntArray) -> IntArray:
+        """Return the running sums of integers (..., n) within each person."""
+        return self.summed(values)[0]
 
-def repeated(of_persons: npt.NDArray[_N], begins: BoolArray) -> npt.NDArray[_N]:
-    """Return values (P,) of persons for each of their rows, (..., n)."""
-    return np.repeat(of_persons, _sizes(_firsts(begins), begins.size)).reshape(begins.shape)
+    def totals(self, values: IntArray) -> IntArray:
+        """Return the sum (P,) of integers (..., n) over each person's rows."""
+        return self.summed(values)[1]
+
+    def summed(self, values: IntArray) -> tuple[IntArray, IntArray]:
+        """Return `running` and `totals`."""
+        sums = np.cumsum(values.reshape(-1))
+        until = sums[self._last]
+        before = np.zeros_like(until)
+        before[1:] = until[:-1]
+        sums -= before[self._owner]
+        return sums.reshape(self._shape), until - before
+
+    def steps(self, reached: IntArray) -> IntArray:
+        """Return what each row adds to running sums (..., n) within each person: the inverse of `running`."""
+        flat = reached.reshape(-1)
+        added = np.empty_like(flat)
+        np.subtract(flat[1:], flat[:-1], out=added[1:])
+        added[self._first] = flat[self._first]
+        return np.asarray(added.reshape(self._shape))
+
+    def repeated(self, of_persons: npt.NDArray[_N]) -> npt.NDArray[_N]:
+        """Return values (P,) of persons for each of their rows, (..., n)."""
+        return of_persons[self._owner].reshape(self._shape)
 
 
 def sizes(begins: BoolArray) -> IntArray:
     """Return how many rows each person has, (P,)."""
-    return _sizes(_firsts(begins), begins.size)
-
-
-def _firsts(begins: BoolArray) -> IntArray:
-    """Return the places of persons' first rows; a part of a shard begins one, and so does each party of a stack."""
-    flat = np.array(begins)
-    flat[..., :1] = True
-    return np.flatnonzero(flat)
-
-
-def _sizes(first: IntArray, n: int) -> IntArray:
-    return np.diff(first, append=n)
+    return Persons(begins).sizes
 
 
 def _locked(values: _A) -> _A:

@@ -1,4 +1,4 @@
-"""A study's columns as sums over rows, in integers, and how far one record can move them.
+"""A study's columns as sums over rows, in integers, and how far one example can move them.
 
 A row adds to each column that is described, as one block of *lanes* of one vector:
 
@@ -6,7 +6,8 @@ A row adds to each column that is described, as one block of *lanes* of one vect
   *bin*: at the lower bound, one of B equal bins between the bounds, or at the upper bound, where clipped values end up;
 - a category, or a label of classes: a 1 in the lane of its value.
 
-A row that its owner dropped adds nothing; where a study drops rows, one lane more counts those that are left.
+A row that its owner dropped adds nothing; where a study drops rows, one lane more counts those that are left. Of
+persons of several rows each row adds its weight times as much, and a person's weights add up to at most 1.
 
 *Sensitivity*, in the 2-norm, for one record replaced by another. The lanes of bins or values change in two places, by
 1 each: 2 in square. Moments of v and u, with a = |v - u|, b = |v + u| <= 2 - a and s = 13/8, lie apart, in square,
@@ -17,6 +18,14 @@ with equality at a = 2, from bound to bound: the last step holds while s^2 is at
 (2 + a) / (a^2 (2 - a)), which is 2.77, at a = sqrt 5 - 1. So squares count 13/8 times, and their noise 8/13, for
 nothing. A row that is dropped changes less: centred by 1/2, moments are at most sqrt(1 + s^2 / 4) long. Squares are
 rounded to the grid of answers, by which only pairs far below the bound move, and by less than 2^-30.
+
+What a *person* adds is a point of the convex hull of what rows add and of nothing, exactly: weights are multiples of
+2^-16, by which values on 2^-16 are multiplied in integers, and the weights of a person's rows are not rounded again.
+Two such points are no further apart than two corners of the hull are: than records that are replaced or dropped,
+whichever is further, be it that the study drops rows or not. So that products stay on 2^-32, squares of rows of weights
+below 1 are rounded to 2^-16 first. Where b is not 0 that adds at most 2^-15 s a b + 2^-32 to the square above, and with
+2^-16 <= b <= 2 - a this is less than what the bound leaves: about 4 (2 - a) near a = 2, where it is met, and .1 or more
+elsewhere. Where b is 0 it adds at most 2^-32, and nothing at a = 2, because the bounds' squares lie on the grid.
 
 *Precision.* A shard holds rows on a grid of 2^-16, divided by at most R, the largest norm that a row of the study can
 have. A value is read back by the intercept, which was at least 1 before the division, or by a division that is every
@@ -39,7 +48,7 @@ from parley.common.data.columns import Bounded, Category, Label, missing_policy
 from parley.common.data.shard import Shard
 from parley.common.data.study import Study
 from parley.common.encoding.classes import decode_classes
-from parley.common.encoding.fixed_point import FEATURE_BITS, FRACTION_BITS, UNIT
+from parley.common.encoding.fixed_point import FEATURE_BITS, UNIT
 from parley.common.errors import InvalidInputError
 
 SQUARES = 13 / 8
@@ -90,15 +99,16 @@ class NumberSums:
         """The square of the largest norm of what a row adds."""
         return (1 + SQUARES**2 / 4) * self.moments + bool(self.bins)
 
-    def add_up(self, shard: Shard, divisor: FloatArray, present: BoolArray) -> IntArray:
-        """Return the sums (..., n_lanes) over the rows that are present, in units of 2^-32."""
+    def add_up(self, shard: Shard, divisor: FloatArray, weights: IntArray) -> IntArray:
+        """Return the sums (..., n_lanes) over rows by their weights, in units of 2^-32."""
         parts = []
         values = self._values(shard, divisor)
         if self.moments:
             squares = (13 * (values * values - (UNIT >> 1))) >> 3
-            parts = [total[..., None] for total in (_total(values, present) * _ONE, _total(squares, present))]
+            of_squares = np.where(weights == _ONE, squares, (squares >> FEATURE_BITS) * weights)
+            parts = [total.sum(axis=-1)[..., None] for total in (values * weights, of_squares)]
         if self.bins:
-            parts.append(_counts(self._codes(values), present, self.bins + 2))
+            parts.append(_counts(self._codes(values), weights, self.bins + 2))
         return np.concatenate(parts, axis=-1)
 
     def _values(self, shard: Shard, divisor: FloatArray) -> IntArray:
@@ -145,13 +155,13 @@ class ValueSums:
         """The square of the largest norm of what a row adds."""
         return 1.0
 
-    def add_up(self, shard: Shard, divisor: FloatArray, present: BoolArray) -> IntArray:  # noqa: ARG002 -- as a number's
-        """Return the sums (..., n_lanes) over the rows that are present, in units of 2^-32."""
+    def add_up(self, shard: Shard, divisor: FloatArray, weights: IntArray) -> IntArray:  # noqa: ARG002 -- as a number's
+        """Return the sums (..., n_lanes) over rows by their weights, in units of 2^-32."""
         if self.position is None:
             codes = decode_classes(shard.y, self.n_lanes)
         else:
             codes = shard.X[..., self.position : self.position + self.n_lanes].argmax(axis=-1)
-        return _counts(codes, present, self.n_lanes)
+        return _counts(codes, weights, self.n_lanes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,7 +211,10 @@ class ColumnSums:
 
     @property
     def sensitivity(self) -> float:
-        """The largest 2-norm by which replacing a record, by another or a dropped row, moves the sums; rounded up."""
+        """The largest 2-norm by which replacing an example, by another or one that is dropped, moves the sums.
+
+        It is rounded up.
+        """
         replaced = math.fsum(column.most_apart for column in self.columns)
         dropped = self.drops + math.fsum(column.longest for column in self.columns)
         return math.nextafter(math.sqrt(max(replaced, dropped)), math.inf)
@@ -210,9 +223,10 @@ class ColumnSums:
         """Return the exact sums (..., n_lanes) of a shard, or of each of a stack, in units of 2^-32."""
         present = self._present(shard)
         divisor = np.where(present, shard.X[..., -1], 1.0) / self.constant if self.constant else 1 / self.largest
-        parts = [_counts(np.zeros(present.shape, dtype=np.int64), present, 1)] if self.drops else []
+        weights = (shard.weights * present * float(_ONE)).astype(np.int64)
+        parts = [_counts(np.zeros(present.shape, dtype=np.int64), weights, 1)] if self.drops else []
         return np.concatenate(
-            [*parts, *(column.add_up(shard, np.asarray(divisor), present) for column in self.columns)], axis=-1
+            [*parts, *(column.add_up(shard, np.asarray(divisor), weights) for column in self.columns)], axis=-1
         )
 
     def _present(self, shard: Shard) -> BoolArray:
@@ -263,14 +277,9 @@ def _shows_divisor(study: Study) -> bool:
     return study.row_norm >= study.largest_norm
 
 
-def _total(values: IntArray, present: BoolArray) -> IntArray:
-    """Return the sums (...) of integers (..., n) over the rows that are present."""
-    return np.asarray(np.where(present, values, 0).sum(axis=-1))
-
-
-def _counts(codes: IntArray, present: BoolArray, n_codes: int) -> IntArray:
-    """Return how many present rows have each code, (..., n_codes), in units of 2^-32."""
+def _counts(codes: IntArray, weights: IntArray, n_codes: int) -> IntArray:
+    """Return how many rows have each code, (..., n_codes), by weights in units of 2^-16; in units of 2^-32."""
     n_parties = math.prod(codes.shape[:-1])
     apart = codes.reshape(n_parties, -1) + n_codes * np.arange(n_parties)[:, None]
-    counts = np.bincount(apart[present.reshape(n_parties, -1)], minlength=n_parties * n_codes)
-    return np.asarray(counts.reshape(*codes.shape[:-1], n_codes).astype(np.int64) << FRACTION_BITS)
+    counts = np.bincount(apart.ravel(), weights.ravel(), n_parties * n_codes)
+    return np.asarray(counts.reshape(*codes.shape[:-1], n_codes).astype(np.int64) << FEATURE_BITS)

@@ -1,5 +1,8 @@
 """What noisy sums say of a study's columns: estimates, each with an interval from the noise.
 
+*Rows* are counted by their weights. Of persons of several rows these add up to 1: a count is then one of persons, each
+divided among its rows, a share or a mean is that of each person's mean, and all counts add up to the persons.
+
 *Intervals* hold the value of the owners' own rows in 95 of 100 runs; they say nothing of a population from which rows
 may be a sample. A share or a mean is a ratio T / N of two sums whose noise is independent. Fieller 1954 ("Some Problems
 in Interval Estimation"): its interval is all r for which T - r N is within 1.96 deviations of 0, which holds exactly;
@@ -85,7 +88,7 @@ class DescribedValues(Strict):
 
 
 class Description(Strict):
-    """The description of a study's columns over the rows of all contributors.
+    """The description of a study's columns over the rows of all contributors, by their weights.
 
     ``rows`` were not dropped for a missing value. ``deviation`` is that of the noise on each count, in rows.
     """

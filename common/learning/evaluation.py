@@ -15,6 +15,16 @@ a = |y - y'|, |y + y'| is at most 2 - a, so that a replaced one moves the first 
 at most 9/8, and the others by 1 and 1/2: 21/8, to which truncation to the grid adds less than 2^-29. One that its owner
 drops takes all of it away, at most 3/2 + 1 + 1/2 = 3, which truncation only lessens.
 
+*Persons* of several rows, whose weights add up to at most 1. What one adds to a tally is a mean of what its rows would
+add, times at most 1: a point of the convex hull of rows' parts and of nothing. The largest 1-norm between two such
+points is between two of the hull's corners, so a person exchanged moves a tally by no more than a record does that is
+replaced or dropped. In integers too: weights are multiples of 2^-16, and so are the parts of an error whose weight is
+below 1: truncation there moves them by up to 5 2^-16 in all, and 21/8 and that are less than 3. Figures are of the
+population in which each person counts the same. Their sampling deviation is stated as that of as many rows as there are
+persons. A share p of the mass of weights W varies no more: by Jensen's inequality the square of the sum of a person's
+w (z - p) is at most the sum of w (z - p)^2, as the weights w add up to at most 1, hence the variance at most p (1 - p)
+/ W.
+
 *Rows of zeros* count as no example: each stands for a record that its owner dropped, and says nothing of a prediction.
 
 *Figures.* A figure is a ratio of sums, or of products of sums; `parley.common.learning.statistics` lists them. Its
@@ -37,11 +47,11 @@ import numpy as np
 from pydantic import Field
 from scipy.special import expit, log_softmax
 
-from parley.common.arrays import BoolArray, FloatArray, IntArray
+from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.classes import decode_classes
-from parley.common.encoding.fixed_point import MAX_EXAMPLES, UNIT, weights_on_grid
-from parley.common.errors import InvalidInputError
+from parley.common.encoding.fixed_point import FEATURE_BITS, FRACTION_BITS, UNIT, truncate, weights_on_grid
+from parley.common.learning.gradients import check_size
 from parley.common.learning.noise_law import SummedLaplace
 from parley.common.learning.ranking import Ends, RankedCounts, counts_above, ends_of
 from parley.common.strict import Strict
@@ -63,10 +73,10 @@ class Tally(Protocol):
         One move is a bound on the sum of all, which may be divided in any way.
         """
 
-    def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:
-        """Return the sums (..., m), in units of 2^-32, over examples of scores (..., n, k) and labels (..., n).
+    def add_up(self, scores: FloatArray, block: Shard) -> IntArray:
+        """Return the sums (..., m), in units of 2^-32, over a block's rows, of scores (..., n, k), by their weights.
 
-        Examples that are not ``counted`` (..., n) add nothing.
+        Rows of zeros add nothing.
         """
 
 
@@ -75,21 +85,20 @@ def tally(kind: Tally, shard: Shard, weights: FloatArray) -> IntArray:
 
     Raises InvalidInputError for weights that are not finite or too large, or for more examples than a sum holds.
     """
-    if (n := shard.y.shape[-1]) > MAX_EXAMPLES:
-        raise InvalidInputError(f"an exact sum holds {MAX_EXAMPLES} examples, not {n}")
+    check_size(shard)
     on_grid = weights_on_grid(weights)
     total = np.zeros((*shard.y.shape[:-1], kind.width), dtype=np.int64)
     for block in shard.blocks():
-        total += kind.add_up(block.scores(on_grid), block.y, block.present)
+        total += kind.add_up(block.scores(on_grid), block)
     return total
 
 
-def _counts(cells: IntArray, counted: BoolArray, size: int) -> IntArray:
-    """Count the examples (..., n) in each of ``size`` cells, (..., size)."""
+def _counts(cells: IntArray, block: Shard, size: int, unit: float = UNIT) -> IntArray:
+    """Count the rows (..., n) of a block in each of ``size`` cells, (..., size), by their weights, in this unit."""
     stacked = cells.shape[:-1]
     first = size * np.arange(math.prod(stacked)).reshape(*stacked, 1)
-    flat = np.bincount((cells + first).ravel(), counted.ravel(), size * math.prod(stacked))
-    return flat.reshape(*stacked, size).astype(np.int64)
+    flat = np.bincount((cells + first).ravel(), (block.weights * block.present).ravel(), size * math.prod(stacked))
+    return np.asarray((flat.reshape(*stacked, size) * unit).astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +120,9 @@ class ScoreSteps:
         """The ends of the steps, (steps + 1,)."""
         return np.linspace(-self.largest, self.largest, self.steps + 1)
 
-    def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:  # noqa: ARG002
+    def add_up(self, scores: FloatArray, block: Shard) -> IntArray:
         """Return the counts; rounding may put a score beyond the ends, which is counted in the last step."""
-        return np.asarray(_counts(np.searchsorted(self.edges[1:-1], scores[..., 0]), counted, self.steps) * UNIT)
+        return _counts(np.searchsorted(self.edges[1:-1], scores[..., 0]), block, self.steps)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,13 +143,13 @@ class ScoreCells:
         """The number of counts."""
         return 2 * self.bins
 
-    def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:
+    def add_up(self, scores: FloatArray, block: Shard) -> IntArray:
         """Return the counts; a score at an edge belongs to the bin below, as one of 0 predicts the negative class.
 
         Edges that do not ascend are sorted: searches among others depend on the examples searched before.
         """
-        cells = self.bins * (y > 0) + np.searchsorted(np.sort(self.edges), scores[..., 0])
-        return np.asarray(_counts(cells, counted, self.width) * UNIT)
+        cells = self.bins * (block.y > 0) + np.searchsorted(np.sort(self.edges), scores[..., 0])
+        return _counts(cells, block, self.width)
 
 
 CLASS_EDGES = np.array([-6.0, -4.0, -3.0, -2.0, -1.2, -0.4, 0.4, 1.2, 2.0, 3.0, 4.0])
@@ -174,20 +183,23 @@ class ClassCells:
         """Two counts of true and predicted classes, and of each class two by probability, which have a weight."""
         return (1.0, 1.0) + (self.weight,) * (2 * self.n_classes)
 
-    def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:
+    def add_up(self, scores: FloatArray, block: Shard) -> IntArray:
         """Return the counts, weighted."""
-        k, true = self.n_classes, decode_classes(y, self.n_classes)
-        confusion = _counts(k * true + scores.argmax(axis=-1), counted, k * k) * UNIT
+        k, true = self.n_classes, decode_classes(block.y, self.n_classes)
+        confusion = _counts(k * true + scores.argmax(axis=-1), block, k * k)
         logs = log_softmax(scores - np.array(self.offsets) if self.offsets else scores, axis=-1)
         with np.errstate(divide="ignore"):
             log_odds = logs - np.log(-np.expm1(logs))
         by_class = [
             _counts(
-                _CLASS_BINS * (true == c) + np.searchsorted(CLASS_EDGES, log_odds[..., c]), counted, 2 * _CLASS_BINS
+                _CLASS_BINS * (true == c) + np.searchsorted(CLASS_EDGES, log_odds[..., c]),
+                block,
+                2 * _CLASS_BINS,
+                UNIT * self.weight,
             )
             for c in range(k)
         ]
-        return np.concatenate([confusion, *(part * np.int64(UNIT * self.weight) for part in by_class)], axis=-1)
+        return np.concatenate([confusion, *by_class], axis=-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +221,13 @@ class Errors:
         """3 in all: see above for the proof."""
         return (3.0,)
 
-    def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:
-        """Return the sums of parts truncated to the grid."""
+    def add_up(self, scores: FloatArray, block: Shard) -> IntArray:
+        """Return the sums of parts truncated to the grid; so far that a weight below 1 leaves them on it."""
+        y, weights = block.y, (block.weights * block.present)[..., None]
         error = np.minimum(np.abs(np.clip(scores[..., 0], -1.0, 1.0) - y), self.largest) / self.largest
         parts = np.stack([np.full_like(y, 0.5), y / 2, y**2 / 2, error**2, error / 2], axis=-1)
-        parts *= counted[..., None]
-        return np.asarray(np.trunc(parts * float(UNIT)).sum(axis=-2)).astype(np.int64)
+        parts = np.where(weights == 1.0, truncate(parts, FRACTION_BITS), truncate(parts, FEATURE_BITS) * weights)
+        return np.asarray((parts * float(UNIT)).sum(axis=-2)).astype(np.int64)
 
 
 # ── edges ────────────────────────────────────────────────────────────────────

@@ -2,7 +2,8 @@
 
 All take the examples (n, d) of one party, or of all pooled. Members' models have the mean of their accuracies, AUCs or
 errors. A row of zeros is no example, as in `parley.common.learning.evaluation`: a study dropped it, so a prediction for
-it says nothing. Fitness alone counts it, because training makes that small and proofs are about it.
+it says nothing. Fitness alone counts it, because training makes that small and proofs are about it. Rows count by their
+weights: of persons of several rows each person counts the same.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from parley.common.learning.model import Model
 
 def fitness(loss: Loss, model: Model, shard: Shard, regularization: float) -> float:
     """Return the mean loss plus (regularization / 2) |w|^2: what training makes small, so of dropped rows too."""
-    losses = loss.value(model_scores(model, shard), shard.y)[shard.mask]
-    return float(losses.mean() + regularization / 2 * (model.weights**2).sum())
+    losses = (loss.value(model_scores(model, shard), shard.y) * shard.weights)[shard.mask]
+    return float(losses.sum() / shard.n_examples + regularization / 2 * (model.weights**2).sum())
 
 
 def relative_fitness(loss: Loss, model: Model, best: Model, shard: Shard, regularization: float) -> float:
@@ -40,8 +41,8 @@ def accuracy(model: Model, shard: Shard) -> float:
 
 def recall(model: Model, shard: Shard) -> float:
     """Return the share of positive examples predicted positive; raises InvalidInputError where there is none."""
-    positive, _ = _both_classes(model, shard, n_required=1)
-    return float((positive > 0).mean())
+    (positive, weights), _ = _both_classes(model, shard, n_required=1)
+    return float(np.average(positive > 0, weights=weights))
 
 
 def auc(model: Model, shard: Shard) -> float:
@@ -62,24 +63,35 @@ def r_squared(model: Model, shard: Shard) -> float:
 
     Raises InvalidInputError for constant y.
     """
-    variance = float(shard.y[examples_of(shard)].var())
+    variance = _mean((shard.y - _mean(shard.y, shard)) ** 2, shard)
     if not variance > 0:
         raise InvalidInputError("R squared needs labels that differ")
     return 1 - float(np.mean([_squared_error(member, shard) for member in model.members])) / variance
 
 
 def examples_of(shard: Shard) -> BoolArray:
-    """Return the mask (n,) of the rows to measure a model on, those present; raises InvalidInputError for none."""
-    present = shard.present
-    if not present.any():
+    """Return the mask (n,) of the rows to measure a model on, present and of a weight above 0.
+
+    Raises InvalidInputError if there is none.
+    """
+    examples = shard.present & (shard.weights > 0)
+    if not examples.any():
         raise InvalidInputError("no example to measure on: there is no row, or each misses a value and was dropped")
-    return present
+    return np.asarray(examples)
 
 
 def majority_share(shard: Shard) -> float:
     """Return the share of the commonest class among the examples; raises InvalidInputError where there is none."""
-    _, counts = np.unique(shard.y[examples_of(shard)], return_counts=True)
+    examples = examples_of(shard)
+    _, classes = np.unique(shard.y[examples], return_inverse=True)
+    counts = np.bincount(classes, shard.weights[examples])
     return float(counts.max() / counts.sum())
+
+
+def _mean(values: FloatArray | BoolArray, shard: Shard) -> float:
+    """Return the mean of values (n,) over the examples, by their weights."""
+    examples = examples_of(shard)
+    return float(np.average(values[examples], weights=shard.weights[examples]))
 
 
 def model_scores(model: Model, shard: Shard) -> FloatArray:
@@ -90,8 +102,7 @@ def model_scores(model: Model, shard: Shard) -> FloatArray:
 
 def _squared_error(model: Model, shard: Shard) -> float:
     """Return the mean squared error of one model."""
-    residuals = (model_scores(model, shard) - shard.y)[examples_of(shard)]
-    return float((residuals**2).mean())
+    return _mean((model_scores(model, shard) - shard.y) ** 2, shard)
 
 
 def _hits(model: Model, shard: Shard) -> float:
@@ -101,23 +112,27 @@ def _hits(model: Model, shard: Shard) -> float:
         right = (scores > 0) == (shard.y > 0)
     else:
         right = scores.argmax(axis=-1) == decode_classes(shard.y, scores.shape[-1])
-    return float(right[examples_of(shard)].mean())
+    return _mean(right, shard)
 
 
 def _auc(model: Model, shard: Shard) -> float:
     """Return the AUC of one model."""
-    positive, negative = _both_classes(model, shard, n_required=2)
-    ordered = np.sort(negative)
-    below, not_above = (np.searchsorted(ordered, positive, side) for side in ("left", "right"))
-    return float((below + not_above).mean() / 2 / len(negative))
+    (positive, of_positive), (negative, of_negative) = _both_classes(model, shard, n_required=2)
+    order = np.argsort(negative)
+    reached = np.concatenate([[0.0], np.cumsum(of_negative[order])])
+    below, not_above = (reached[np.searchsorted(negative[order], positive, side)] for side in ("left", "right"))
+    return float(np.average(below + not_above, weights=of_positive) / 2 / reached[-1])
 
 
-def _both_classes(model: Model, shard: Shard, n_required: int) -> tuple[FloatArray, FloatArray]:
-    """Return the scores of the positive and of the negative examples; the first ``n_required`` must not be empty."""
+def _both_classes(model: Model, shard: Shard, n_required: int) -> tuple[tuple[FloatArray, FloatArray], ...]:
+    """Return the scores and the weights of the positive, and of the negative examples.
+
+    The first ``n_required`` classes must not be empty.
+    """
     if model.kind != "linear":
         raise InvalidInputError(f"a {model.kind} model has no positive class")
-    scores, examples = model_scores(model, shard), examples_of(shard)
-    classes = scores[examples & (shard.y > 0)], scores[examples & (shard.y <= 0)]
-    if not all(len(side) for side in classes[:n_required]):
+    scores, weights, examples = model_scores(model, shard), shard.weights, examples_of(shard)
+    sides = examples & (shard.y > 0), examples & (shard.y <= 0)
+    if not all(side.any() for side in sides[:n_required]):
         raise InvalidInputError("examples of one class only: the rate of the other cannot be measured")
-    return classes
+    return tuple((scores[side], weights[side]) for side in sides)

@@ -28,6 +28,7 @@ ROUNDING = 1e-9
 """A relative error that covers the rounding of the functions of the normal distribution."""
 _FOR_THE_NOISE = 5 / 6
 """The least part of epsilon that tight objective perturbation leaves for the noise."""
+_LARGEST_POWER = 700.0
 _MOST = 1e100  # the largest epsilon or deviation: its square is still a number
 
 
@@ -94,30 +95,51 @@ def delta_of_sigma(d: int, epsilon: float, sigma: float, lipschitz: float = 1.0)
     return float(chdtrc(d, root**2)) if epsilon > 0 and root > 0 else 1.0
 
 
-def tilt_sigma(d: int, epsilon_tilde: float, delta: float, lipschitz: float, calibration: SlackCalibration) -> float:
+def tilt_sigma(  # noqa: PLR0913, PLR0917 -- of persons one more
+    d: int,
+    epsilon_tilde: float,
+    delta: float,
+    lipschitz: float,
+    calibration: SlackCalibration,
+    of_persons: float | None = None,
+) -> float:
     """Return the deviation of a tilt: sigma* of Procedure 3, or the tight 2 L / mu(epsilon~, delta), free of d.
 
     The proof of the tight one (`parley.common.privacy.tilt`) asks for mu^2 <= 4 epsilon~. A larger delta than usual is
-    not used up for it.
+    not used up for it. ``of_persons`` is what the determinant costs beside epsilon~, if persons of several rows are
+    hidden; None for records. sigma* hides them as it is: they too move the gradient by 2 L at most.
     """
+    if calibration == "tight" and of_persons is not None:
+        return 2 * lipschitz / person_tilt(epsilon_tilde + of_persons, delta, of_persons)
     if calibration == "tight":
         proven = 2 * lipschitz / (2 * math.sqrt(epsilon_tilde))
         return max(gaussian_sigma(epsilon_tilde, delta, 2 * lipschitz), proven)
     return sigma_star(d, epsilon_tilde, delta, lipschitz)
 
 
-def slack(
+def determinant_cost(curvature: float, rank: int = 1) -> float:
+    """Return the logarithm of the largest factor by which an example changes the determinant of a risk's Hessian.
+
+    It is m log(1 + c / (m Lambda)), ``curvature`` being c / Lambda and ``rank`` m: 1 for a record, and for a person the
+    most rows, or features if these are fewer (`parley.common.privacy.tilt`).
+    """
+    return rank * math.log1p(curvature / rank)
+
+
+def slack(  # noqa: PLR0913, PLR0917 -- of persons one more
     epsilon: float,
     regularization: float,
     n_examples: int,
     smoothness: float,
     calibration: SlackCalibration = "better_branch",
+    rank: int = 1,
 ) -> tuple[float, float]:
     """Return ``(delta_regularization, epsilon_tilde)``: the extra regularisation and the epsilon left for the noise.
 
     Chaudhuri et al. 2011, Algorithm 2, as used by Rajkumar & Agarwal's computeSlack. ``regularization`` is lambda of
     (1/n) sum loss + (lambda/2)|w|^2; ``smoothness`` is c. The determinant ratio costs 2 log(1 + c/(n lambda)) in the
-    paper and log(1 + c/(n lambda)) by the tight bound (rank one over a common part). The part of epsilon that it leaves
+    paper and log(1 + c/(n lambda)) by the tight bound (rank one over a common part). Of persons, of a larger ``rank``,
+    it costs `determinant_cost`, and no less than the paper's in the paper. The part of epsilon that it leaves
     is for the noise; or lambda is raised until epsilon/2 is left, in the paper, or 5/6 epsilon, by the tight bound.
     Either branch is private for every epsilon, and the choice between them follows from these four public numbers
     alone.
@@ -138,21 +160,37 @@ def slack(
     if not math.isfinite(smoothness):
         raise InvalidInputError("objective perturbation needs a loss of bounded curvature: not 'hinge'")
     factor, part = (1.0, _FOR_THE_NOISE) if calibration == "tight" else (2.0, 0.5)
-    epsilon_tilde = epsilon - factor * math.log1p(smoothness / (n_examples * regularization))
+    curvature = smoothness / (n_examples * regularization)
+    epsilon_tilde = epsilon - max(factor * math.log1p(curvature), determinant_cost(curvature, rank))
     if epsilon_tilde > (0.0 if calibration == "paper" else part * epsilon):
         return 0.0, epsilon_tilde
-    raised = smoothness / (n_examples * math.expm1((1 - part) * epsilon / factor))
+    most = (1 - part) * epsilon
+    raised = smoothness / (n_examples * min(least_curvature(most / factor), least_curvature(most, rank)))
     return max(0.0, raised - regularization), part * epsilon
 
 
-def cliff_caution(
-    epsilon: float, regularization: float, n_examples: int, smoothness: float, remedy: SlackCalibration
+def least_curvature(cost: float, rank: int = 1) -> float:
+    """Return the c / Lambda whose `determinant_cost` is ``cost``, or less if that is out of range.
+
+    >>> round(determinant_cost(least_curvature(0.3, 5), 5), 12)
+    0.3
+    """
+    return rank * math.expm1(min(cost / rank, _LARGEST_POWER))
+
+
+def cliff_caution(  # noqa: PLR0913, PLR0917 -- of persons one more
+    epsilon: float,
+    regularization: float,
+    n_examples: int,
+    smoothness: float,
+    remedy: SlackCalibration,
+    rank: int = 1,
 ) -> tuple[str, ...]:
     """Return a warning with the remedy if `slack` as published leaves more noise than its other branch."""
     if not math.isfinite(smoothness):
         return ()
-    _, published = slack(epsilon, regularization, n_examples, smoothness, "paper")
-    _, better = slack(epsilon, regularization, n_examples, smoothness, "better_branch")
+    _, published = slack(epsilon, regularization, n_examples, smoothness, "paper", rank)
+    _, better = slack(epsilon, regularization, n_examples, smoothness, "better_branch", rank)
     if published >= better:
         return ()
     words = (
@@ -163,8 +201,8 @@ def cliff_caution(
     return (words,)
 
 
-def gaussian_delta(epsilon: float, mu: float) -> float:
-    """Return the delta of a Gaussian release of sensitivity/deviation ``mu`` at ``epsilon``.
+def gaussian_delta(epsilon: float, mu: float, log_factor: float = 0.0) -> float:
+    """Return the delta of a Gaussian release of sensitivity/deviation ``mu`` at ``epsilon``, times e^log_factor.
 
     Balle & Wang 2018, Theorem 8.
     """
@@ -175,7 +213,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
         return 0.0
     upper = float(log_ndtr(mu / 2 - epsilon / mu))
     lower = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
-    return math.exp(upper) * -math.expm1(min(lower - upper, 0.0))
+    return math.exp(upper + log_factor) * -math.expm1(min(lower - upper, 0.0))
 
 
 @lru_cache(maxsize=4096)
@@ -247,6 +285,57 @@ def tilted_mu(mu: float, determinant: float) -> float:
     height = float(np.logaddexp(log_ndtr(-mu / 4), slope + at_end))
     on_diagonal = -2 * float(ndtri_exp(height - float(np.logaddexp(0.0, determinant + slope))))
     return max(on_curve, on_diagonal) * (1 + ROUNDING)
+
+
+def person_mu(mu: float, determinant: float) -> float:
+    """Return the mu of the Gaussian release that covers a minimiser with a Gaussian tilt, for persons, rounded up.
+
+    It is mu + kappa, kappa = Phi^-1(1 - e^-determinant / 2) (`parley.common.privacy.tilt`). A person moves the gradient
+    by ``mu`` deviations of the tilt at most, and the logarithm of the determinant by ``determinant``.
+
+    >>> round(person_mu(0.1, 0.0), 3), round(person_mu(0.1, 0.01), 3)
+    (0.1, 0.113)
+    """
+    check_not_negative(mu=mu, determinant=determinant)
+    return (mu + max(0.0, -float(ndtri_exp(-determinant - math.log(2))))) * (1 + ROUNDING)
+
+
+def person_delta(epsilon: float, mu: float, determinant: float) -> float:
+    """Return the delta at ``epsilon``, from 0 up, of a minimiser with a Gaussian tilt, for persons; as `person_mu`.
+
+    With m = mu + kappa and r the determinant it is that of a Gaussian release of m up to m^2 / 2; from r + mu m -
+    mu^2 / 2 on e^r times that of a Gaussian release of mu at epsilon - r; and 1/2 - e^epsilon Phi(-m) between these,
+    where chances of e^-r / 2 for the one law are best (`parley.common.privacy.tilt`).
+    """
+    check_not_negative(determinant=determinant)
+    both = person_mu(mu, determinant)
+    if epsilon <= both**2 / 2:
+        return gaussian_delta(epsilon, both)
+    if epsilon < determinant + mu * both - mu**2 / 2:
+        return 0.5 * -math.expm1(epsilon + math.log(2) + float(log_ndtr(-both)))
+    return gaussian_delta(epsilon - determinant, mu, determinant)
+
+
+def person_tilt(epsilon: float, delta: float, determinant: float) -> float:
+    """Return the largest mu for which `person_delta` is at most ``delta``, rounded down.
+
+    Raises InvalidInputError if the determinant alone costs more.
+
+    >>> round(2 / person_tilt(1.0, 1e-5, 0.0), 2), round(2 / person_tilt(1.0, 1e-5, 1 / 6), 2)
+    (7.46, 8.9)
+    """
+    check_epsilon_delta(epsilon, delta)
+    allowed, _ = bisect(lambda mu: person_delta(min(epsilon, _MOST), mu, determinant) <= delta)
+    if not allowed:
+        raise InvalidInputError(f"a determinant that costs {determinant:g} leaves nothing of epsilon = {epsilon:g}")
+    return allowed * (1 - ROUNDING)
+
+
+def person_epsilon(mu: float, delta: float, determinant: float) -> float:
+    """Return the least epsilon at which `person_delta` is at most ``delta``, rounded up."""
+    check_epsilon_delta(1.0, delta)
+    _, enough = bisect(lambda epsilon: person_delta(epsilon, mu, determinant) > delta)
+    return enough * (1 + ROUNDING)
 
 
 def mu_of_draws(spread: float, draws: int) -> float:

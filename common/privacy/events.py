@@ -76,14 +76,15 @@ class TiltEvent(ApproximateEvent):
 
     ``law`` is the event of the tilt for the move of one record's gradient, which two records make; ``determinant`` is
     the logarithm of the largest factor by which one record changes the density of answers beside that; ``blur`` is
-    noise on the answer. All of this happens ``times`` times, on the same data. `parley.common.privacy.tilt` has the
-    profile.
+    noise on the answer. All of this happens ``times`` times, on the same data. ``persons`` says that a record here is a
+    person of several rows. `parley.common.privacy.tilt` has the profile.
     """
 
     law: GaussianEvent | L2LaplaceEvent = field(kw_only=True)
     determinant: float = field(kw_only=True)
     blur: GaussianEvent | L2LaplaceEvent = field(kw_only=True)
     times: int = 1
+    persons: bool = False
 
 
 @dataclass(frozen=True, slots=True)

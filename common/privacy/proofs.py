@@ -59,7 +59,8 @@ class NoiseInside:
 
     Unless there is ``besides``: then each draw determines its own part of an answer, is Gaussian, and is covered with
     its determinant, which is all that ``spent`` is, by a Gaussian release
-    (`parley.common.privacy.calibration.tilted_mu`); these compose, and ``besides`` is the cost of all else together.
+    (`parley.common.privacy.calibration.tilted_mu`, or `person_mu` if ``persons`` of several rows are hidden); these
+    compose, and ``besides`` is the cost of all else together.
     """
 
     noise_of: Callable[[Any, FloatArray], FloatArray]
@@ -67,6 +68,7 @@ class NoiseInside:
     reach: float
     spent: tuple[float, float]
     besides: tuple[float, float] | None = None
+    persons: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,7 +233,7 @@ def facts_of(settings: PartySettings, studies: Iterable[HeldStudy]) -> PartyFact
             study=held.name,
             n_examples=held.n_examples,
             people=held.settings.people,
-            **dict(rules_of(held.policy, settings.limits)),
+            **dict(rules_of(held.policy, settings.limits, held.settings.data.person)),
         )
         for held in studies
     )
@@ -395,7 +395,7 @@ class Party:
             self.settings = settings
             self._agreed.drop()
             for held in self.holdings.studies.values():
-                for words in policy_cautions(held.policy, held.n_examples):
+                for words in policy_cautions(held.policy, held.n_examples, held.unit):
                     structlog.get_logger().warning("caution", study=held.name, words=words)
             self._end_withdrawn()
 
@@ -634,7 +634,7 @@ class Party:
 
     def _review(self, held: HeldStudy, learner: str, spec: RunSpec) -> Price:
         settings = self.settings
-        rules = rules_of(held.policy, settings.limits)
+        rules = rules_of(held.policy, settings.limits, held.settings.data.person)
         try:
             with np.errstate(all="ignore"):  # what is not finite is refused
                 return review(

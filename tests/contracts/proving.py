@@ -36,7 +36,7 @@ from parley.common.encoding.fixed_point import UNIT, to_reals
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Huber, Softmax
 from parley.common.privacy.accountant import epsilon_after
-from parley.common.privacy.calibration import tilted_mu
+from parley.common.privacy.calibration import person_mu, tilted_mu
 from parley.common.privacy.composition import releases
 from parley.common.privacy.events import (
     ApproximateEvent,
@@ -666,7 +666,8 @@ class Trial:
             allowed = draws * (epsilon_after([proof.law], max(delta_left, 0.0)) + proof.spent[0])
         else:
             delta_left = delta - proof.besides[1] - draws * proof.spent[1]
-            covers = [GaussianEvent(tilted_mu(cast("GaussianEvent", proof.law).mu, proof.spent[0]))] * draws
+            covering = person_mu if proof.persons else tilted_mu
+            covers = [GaussianEvent(covering(cast("GaussianEvent", proof.law).mu, proof.spent[0]))] * draws
             allowed = epsilon_after(covers, max(delta_left, 0.0)) + proof.besides[0]
         if delta_left < 0 or allowed > epsilon * (1 + ROUNDING):
             raise UnprovenError(

@@ -248,11 +248,11 @@ def centroids(terms: SiteTerms) -> Centroids | OutputPerturbation:
 
 
 def class_sums(shard: Shard, n_classes: int) -> IntArray:
-    """Return the exact sums (..., K, d) of the rows of each class, in integers of 2^-32."""
+    """Return the exact sums (..., K, d) of the rows of each class by their weights, in integers of 2^-32."""
     total = np.zeros((*shard.y.shape[:-1], n_classes, shard.n_features), dtype=np.int64)
     for block in shard.blocks():  # the sum over a block is exact in float64
         of_class = decode_classes(block.y, n_classes)[..., None] == np.arange(n_classes)
-        total += (block.weighted_sum((of_class * block.mask[..., None]).astype(np.float64)) * UNIT).astype(np.int64)
+        total += (block.weighted_sum(of_class * block.weights[..., None]) * UNIT).astype(np.int64)
     return total
 
 

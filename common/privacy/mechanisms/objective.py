@@ -4,6 +4,12 @@ Chaudhuri, Monteleoni & Sarwate 2011, Algorithm 2 (tilts of density exp(-beta |b
 1-3 (Gaussian tilts); Xie's Algorithm 2; Jain & Thakurta 2014, eq. 4, whose noise falls short of what they claim, so
 that its cost is computed here, and reported.
 
+*Persons.* An example may be a person of several rows, whose weights add up to at most 1. It moves the gradient by 2 L
+at most, as a record does, and the determinant by a larger factor than a record does (`determinant_cost`, whose bound
+takes the place of log(1 + c / Lambda) in each calibration where it is larger). The theorems of Chaudhuri and of
+Rajkumar & Agarwal need no more than these two bounds. The least Gaussian tilt, and the cost of Jain & Thakurta's,
+follow from the theorem on persons of `parley.common.privacy.tilt`.
+
 Their theorems are about the exact minimiser w* of the tilted risk, and a solver finds some w near it. As in Iyengar et
 al. 2019 ("Towards Practical Differentially Private Convex Optimization", approximate minima perturbation), a hundredth
 of the budget goes to noise on the answer: given w*, the tilt follows from the data, so w - w* is a function of w* and
@@ -31,8 +37,10 @@ from parley.common.learning.losses import bounded_slope, check_one_sided, check_
 from parley.common.privacy.calibration import (
     SlackCalibration,
     cliff_caution,
+    determinant_cost,
     gaussian_epsilon,
     gaussian_sigma,
+    person_epsilon,
     slack,
     tilt_sigma,
 )
@@ -106,28 +114,34 @@ class ObjectivePerturbation(SiteRelease):
             terms.spent[1],
             (*ASSUMED, *self.assumed),
             law=law,
-            determinant=math.log1p(terms.loss.smoothness / self.strength),
+            determinant=self.determinant,
             blur=blur,
+            persons=terms.persons,
         )
+
+    @property
+    def determinant(self) -> float:
+        """The logarithm of the largest factor by which an example changes the determinant of the Hessian."""
+        return determinant_cost(self.terms.loss.smoothness / self.strength, self.terms.rank)
 
     @classmethod
     def proof(cls, sites: Sequence[Self]) -> NoiseInside:
         """Return the proof: the tilt is minus the gradient, at the answer, of the risk and its ridge.
 
-        A record moves the gradient by 2 L, and the determinant of its derivative by a factor of 1 + c / Lambda.
+        A record moves the gradient by 2 L, and the determinant of its derivative by a factor of 1 + c / Lambda; so does
+        a person, but for the factor, which is (1 + c / (m Lambda))^m.
         """
         site = sites[0]
         terms, (epsilon, delta) = site.terms, site.terms.spent
         reach = 2 * bounded_slope(terms.loss)
         gaussian = terms.law == "gaussian"
         law = GaussianEvent(reach / site.tilt) if gaussian else L2LaplaceEvent(reach * site.tilt, terms.n_features)
-        determinant = math.log1p(terms.loss.smoothness / site.strength)
-        spent = determinant + FOR_THE_SOLVER * epsilon, FOR_THE_SOLVER * delta
-        return NoiseInside(site.tilts_of, law, reach, spent)
+        spent = site.determinant + FOR_THE_SOLVER * epsilon, FOR_THE_SOLVER * delta
+        return NoiseInside(site.tilts_of, law, reach, spent, persons=terms.persons)
 
     def tilts_of(self, shard: Shard, answers: FloatArray) -> FloatArray:
         """Return the tilts (runs, 1, d) that led to answers (runs, d) on a shard, without the blur."""
-        slopes = self.terms.loss.slope(answers @ shard.X.T, shard.y) * shard.mask
+        slopes = self.terms.loss.slope(answers @ shard.X.T, shard.y) * shard.weights
         return np.asarray(-(self.strength * answers + slopes @ shard.X))[:, None]
 
     @property
@@ -160,21 +174,22 @@ def objective(terms: SiteTerms) -> ObjectivePerturbation:
     by = cast("SlackCalibration", "paper" if terms.calibration == "jain_thakurta" else terms.calibration)
     check_smooth(terms.loss)
     extra, epsilon_for_tilt = slack(
-        main_part * epsilon, terms.regularization, terms.n_examples, terms.loss.smoothness, by
+        main_part * epsilon, terms.regularization, terms.n_examples, terms.loss.smoothness, by, terms.rank
     )
     strength = terms.n_examples * (terms.regularization + extra)
     if terms.law == "l2_laplace":
         return tilted(terms, strength, epsilon_for_tilt / (2 * bounded_slope(terms.loss)))
+    slope, determinant = bounded_slope(terms.loss), determinant_cost(terms.loss.smoothness / strength, terms.rank)
     if terms.calibration != "jain_thakurta":
-        return tilted(
-            terms,
-            strength,
-            tilt_sigma(terms.n_features, epsilon_for_tilt, main_part * delta, bounded_slope(terms.loss), by),
-        )
-    reach = 2 * bounded_slope(terms.loss)
-    tilt = reach * math.sqrt(math.log(1 / delta) + epsilon) / epsilon
-    of_tilt = max(gaussian_epsilon(reach / tilt, main_part * delta), (reach / tilt) ** 2 / 4)  # proven from there on
-    spent = of_tilt + math.log1p(terms.loss.smoothness / strength)
+        of_persons = determinant if terms.persons else None
+        sigma = tilt_sigma(terms.n_features, epsilon_for_tilt, main_part * delta, slope, by, of_persons)
+        return tilted(terms, strength, sigma)
+    tilt = 2 * slope * math.sqrt(math.log(1 / delta) + epsilon) / epsilon
+    mu = 2 * slope / tilt
+    if terms.persons:
+        spent = person_epsilon(mu, main_part * delta, determinant)
+    else:
+        spent = max(gaussian_epsilon(mu, main_part * delta), mu**2 / 4) + determinant  # proven from mu^2 / 4 on
     return tilted(terms, strength, tilt, spent + FOR_THE_SOLVER * epsilon)
 
 
@@ -186,7 +201,7 @@ def branch_cautions(terms: SiteTerms, remedy: SlackCalibration) -> tuple[str, ..
     if terms.calibration != "paper":
         return ()
     part = (1 - FOR_THE_SOLVER) * terms.epsilon
-    return cliff_caution(part, terms.regularization, terms.n_examples, terms.loss.smoothness, remedy)
+    return cliff_caution(part, terms.regularization, terms.n_examples, terms.loss.smoothness, remedy, terms.rank)
 
 
 def tilted(terms: SiteTerms, strength: float, tilt: float, spent: float | None = None) -> ObjectivePerturbation:
@@ -211,11 +226,12 @@ def tilted(terms: SiteTerms, strength: float, tilt: float, spent: float | None =
 
 
 def _longest(terms: SiteTerms, tilt: float) -> tuple[float, float]:
-    """Return the largest norm of a tilt, and of its part in the columns of any of n rows, except once in 10^17 draws.
+    """Return the largest norm of a tilt, and of its part in the columns of any row, except once in 10^17 draws.
 
-    A tilt of density exp(-beta |b|) is sqrt(V) times a Gaussian one, V of a Gamma law, as `Noise.l2_laplace` draws it.
+    There are as many rows as n examples may have. A tilt of density exp(-beta |b|) is sqrt(V) times a Gaussian one, V
+    of a Gamma law, as `Noise.l2_laplace` draws it.
     """
-    d, n = terms.n_features, terms.n_examples
+    d, n = terms.n_features, terms.n_examples * terms.most_rows
     entries = d if terms.row_entries is None else min(terms.row_entries, d)
     of_a_row = math.sqrt(entries) + math.sqrt(_TILT_DEVIATIONS**2 + 2 * math.log(n))
     if terms.law == "gaussian":
@@ -228,5 +244,6 @@ def _longest(terms: SiteTerms, tilt: float) -> tuple[float, float]:
 def _falls_short(terms: SiteTerms, spent: float) -> str:
     return (
         f"Jain & Thakurta's noise, said to be ({terms.epsilon:.3g}, {terms.delta:.1g})-private, is "
-        f"({spent:.3g}, {terms.delta:.1g})-private: no less is proven of one record replaced by another"
+        f"({spent:.3g}, {terms.delta:.1g})-private: no less is proven of one {'person' if terms.persons else 'record'} "
+        "replaced by another"
     )

@@ -14,12 +14,15 @@ which is what (epsilon, delta) allows. K tilts of one sigma allow no less: a rec
 with the opposite row moves all K gradients by nearly 2, if its scores are large. `_FOR_THE_TILT` of mu at least is left
 for the tilt: if Lambda leaves less, it is raised. The blurs that hide the solver's errors are one Gaussian vector, for
 errors that are sqrt(K) times as long as one's.
+
+*Persons* of several rows are in all K models too, with the same weights. Each is covered by mu = `person_mu` of 2 L /
+sigma and `determinant_cost`, and the models compose as those of records do.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Self
@@ -31,7 +34,14 @@ from parley.common.data.shard import Shard
 from parley.common.encoding.classes import decode_classes
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Logistic, Softmax
-from parley.common.privacy.calibration import bisect, gaussian_mu, tilted_mu
+from parley.common.privacy.calibration import (
+    bisect,
+    determinant_cost,
+    gaussian_mu,
+    least_curvature,
+    person_mu,
+    tilted_mu,
+)
 from parley.common.privacy.events import TiltEvent
 from parley.common.privacy.mechanisms.objective import FOR_THE_SOLVER, ObjectivePerturbation, objective, tilted
 from parley.common.privacy.mechanisms.site import SiteRelease, SiteTerms
@@ -75,8 +85,8 @@ class OneAgainstRest(SiteRelease):
         if not _compose(site.terms):
             return proof
         epsilon, delta = site.terms.spent
-        determinant = math.log1p(site.of_class.terms.loss.smoothness / site.of_class.strength)
-        return replace(proof, spent=(determinant, 0.0), besides=(FOR_THE_SOLVER * epsilon, FOR_THE_SOLVER * delta))
+        besides = FOR_THE_SOLVER * epsilon, FOR_THE_SOLVER * delta
+        return replace(proof, spent=(site.of_class.determinant, 0.0), besides=besides)
 
     def tilts_of(self, shard: Shard, answers: FloatArray) -> FloatArray:
         """Return the tilts (runs, K, d) that led to answers (runs, K d) on a shard."""
@@ -130,12 +140,13 @@ def _composed(terms: SiteTerms, k: int) -> ObjectivePerturbation:
     terms.check("tight")
     loss, main_part, (epsilon, delta) = Logistic(), 1 - FOR_THE_SOLVER, terms.spent
     allowed = gaussian_mu(main_part * epsilon, main_part * delta) / math.sqrt(k)
-    most, _ = bisect(lambda mu: tilted_mu(mu, 0.0) <= allowed)
+    covering: Callable[[float, float], float] = person_mu if terms.persons else tilted_mu
+    most, _ = bisect(lambda mu: covering(mu, 0.0) <= allowed)
     strength, least = terms.strength, _FOR_THE_TILT * most
-    determinant = math.log1p(loss.smoothness / strength)
-    moved, _ = bisect(lambda mu: tilted_mu(mu, determinant) <= allowed)
+    determinant = determinant_cost(loss.smoothness / strength, terms.rank)
+    moved, _ = bisect(lambda mu: covering(mu, determinant) <= allowed)
     if moved < least:
-        determinant, _ = bisect(lambda each: tilted_mu(least, each) <= allowed)
-        strength, moved = loss.smoothness / math.expm1(determinant), least
+        determinant, _ = bisect(lambda each: covering(least, each) <= allowed)
+        strength, moved = loss.smoothness / least_curvature(determinant, terms.rank), least
     site = tilted(replace(terms, loss=loss), strength, 2 * loss.lipschitz / moved)
     return replace(site, blur=math.sqrt(k) * site.blur)

@@ -84,6 +84,10 @@ or sqrt((d c)^2 + d (L^2 + 2 L c)) where L = 1 and c = 1 / (2 h); for other loss
 at least d c, and the largest eigenvalue is at most c: some d times too much ridge, and nothing less private.
 ``"tight"`` is what both mechanisms become with the least noise that is proven: a determinant costs log(1 + c /
 Lambda), the tilt has the remaining epsilon, and no more than a sixth is spent on the former.
+
+*Persons* of several rows keep these bounds: the determinant costs (c / Lambda at most, however many rows there are) and
+a pure tilt by the triangle inequality. Of a Gaussian one, Kifer's deviation and the least that is proven for
+persons (`parley.common.privacy.calibration.person_tilt`) at this ridge the larger is taken.
 """
 
 from __future__ import annotations
@@ -102,7 +106,7 @@ from parley.common.encoding.fixed_point import FRACTION_BITS, MAX_NORM, UNIT, WE
 from parley.common.errors import InvalidInputError
 from parley.common.learning.erm import MOST_STEPS, TOLERANCE, check_smooth, minimise
 from parley.common.learning.losses import Hinge, Huber, Loss, bounded_slope, gradients_apart, largest_minimiser
-from parley.common.privacy.calibration import gaussian_sigma
+from parley.common.privacy.calibration import determinant_cost, gaussian_sigma, person_tilt
 from parley.common.privacy.events import Event, GaussianEvent, L2LaplaceEvent, NonPrivateEvent
 from parley.common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
 from parley.common.privacy.mechanisms.objective import FOR_THE_SOLVER, ObjectivePerturbation, objective, tilted
@@ -310,7 +314,11 @@ def generalized(terms: SiteTerms) -> ObjectivePerturbation:
     strength = terms.strength + 2 * hessian_bound(terms) / epsilon
     if terms.law == "l2_laplace":
         return tilted(terms, strength, epsilon / (2 * zeta))
-    return tilted(terms, strength, zeta * math.sqrt(8 * math.log(2 / delta) + 4 * epsilon) / epsilon)
+    sigma = zeta * math.sqrt(8 * math.log(2 / delta) + 4 * epsilon) / epsilon
+    if terms.persons:
+        determinant = determinant_cost(terms.loss.smoothness / strength, terms.rank)
+        sigma = max(sigma, zeta / person_tilt(epsilon, delta, determinant))
+    return tilted(terms, strength, sigma)
 
 
 def hessian_bound(terms: SiteTerms) -> float:

@@ -61,6 +61,16 @@ class SiteTerms:
         return self.loss.outputs * self.n_features
 
     @property
+    def persons(self) -> bool:
+        """Whether an example may have several rows."""
+        return self.most_rows > 1
+
+    @property
+    def rank(self) -> int:
+        """The most directions in which an example bends the risk, for a loss of one score."""
+        return min(self.n_features, self.most_rows)
+
+    @property
     def spent(self) -> tuple[float, float]:
         """``(epsilon, delta)`` of the release: noise of density exp(-beta |b|) needs no delta."""
         return self.epsilon, 0.0 if self.law == "l2_laplace" else self.delta
