@@ -141,9 +141,9 @@ class PersonIndex:
         inexact = sum(part.inexact for part in parts)
         keys = _joined([part.keys for part in parts])
         del parts
-        first, within, alike = _grouped(keys, spelt, missing)
+        by_person, is_first, alike = _grouped(keys, spelt, missing)
         del keys, spelt
-        places, begins, n_rows = _placed(first, within, self._person.most_rows, share)
+        places, begins, n_rows = _placed(by_person, is_first, self._person.most_rows, share)
         n_missing, n_left_out = int(missing.sum()), self._n_rows - len(begins)
         counts = PersonCounts(len(n_rows), self._n_rows, int(n_rows.max(initial=0)), n_left_out, alike, n_missing)
         refused = n_missing if self._person.missing == "refuse" else 0
@@ -155,62 +155,67 @@ def _joined(parts: Sequence[IntArray]) -> IntArray:
     return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
 
-def _grouped(keys: IntArray, spelt: IntArray | None, missing: BoolArray) -> tuple[PlacesOfRows, PlacesOfRows, int]:
-    """Return the first row (n,) of each row's person, how many of its rows come before it, and identifiers alike.
+def _grouped(keys: IntArray, spelt: IntArray | None, missing: BoolArray) -> tuple[PlacesOfRows, BoolArray, int]:
+    """Return the rows (n,) with those of a person together and in order, which begin a person, and identifiers alike.
 
     A row without an identifier is a person by itself.
     """
-    n, alike = len(keys), 0
-    first, within = np.arange(n, dtype=np.int32), np.zeros(n, dtype=np.int32)
+    alike, is_first = 0, np.ones(len(keys), dtype=np.bool_)
     part = ((keys.view(np.uint64) * _SPREAD) >> np.uint64(64 - _PARTITION_BITS)).astype(np.uint8)
     part[missing] = 2**_PARTITION_BITS
-    order = np.argsort(part, kind="stable").astype(np.int32)
+    by_person = np.argsort(part, kind="stable").astype(np.int32)
     ends = np.cumsum(np.bincount(part, minlength=2**_PARTITION_BITS + 1)[:-1])
     del part
     for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
-        rows = order[start:end]
-        rows = rows[np.argsort(keys[rows], kind="stable")]
+        rows = by_person[start:end]
         of_rows = keys[rows]
-        begins = np.flatnonzero(np.append(True, of_rows[1:] != of_rows[:-1])[: len(rows)])
-        sizes = np.diff(begins, append=len(rows))
-        first[rows] = np.repeat(rows[begins], sizes)
-        within[rows] = np.arange(len(rows)) - np.repeat(begins, sizes)
+        order = np.argsort(of_rows, kind="stable")
+        of_rows, by_person[start:end] = of_rows[order], rows[order]
+        is_first[start + 1 : end] = of_rows[1:] != of_rows[:-1]
         if spelt is not None:
-            alike += _alike(of_rows, spelt[rows], np.repeat(spelt[rows[begins]], sizes))
-    return first, within, alike
+            alike += _alike(of_rows, spelt[by_person[start:end]], is_first[start:end])
+    return by_person, is_first, alike
 
 
-def _alike(keys: IntArray, spelt: IntArray, first_spelt: IntArray) -> int:
-    """Return how many spellings there are beyond one for each key; rising ``keys``, and the spelling of its first."""
-    several = np.isin(keys, keys[spelt != first_spelt])
-    if not several.any():
+def _alike(keys: IntArray, spelt: IntArray, is_first: BoolArray) -> int:
+    """Return how many spellings there are beyond one for each of the rising keys, whose first rows are marked."""
+    if not len(keys):
         return 0
+    of_first = spelt[is_first][np.cumsum(is_first) - 1]
+    several = np.isin(keys, keys[spelt != of_first])
     keys, spelt = keys[several], spelt[several]
     order = np.lexsort((spelt, keys))
     return int(((np.diff(keys[order]) == 0) & (np.diff(spelt[order]) != 0)).sum())
 
 
 def _placed(
-    first: PlacesOfRows, within: PlacesOfRows, most_rows: int, share: float | None
+    by_person: PlacesOfRows, is_first: BoolArray, most_rows: int, share: float | None
 ) -> tuple[PlacesOfRows, BoolArray, IntArray]:
     """Return where rows (n,) go, which of those that stay begin a person, and how many rows each person has, (P,).
 
-    ``first`` (n,) is the first row of each row's person, and ``within`` (n,) how many of its rows come before it.
+    ``by_person`` (n,) are the rows with those of a person together, ``is_first`` (n,) which of them begin one.
     """
-    is_first = first == np.arange(len(first), dtype=np.int32)
-    number = np.cumsum(is_first, dtype=np.int32)
-    number -= 1
-    person = number[first]
-    n_rows = np.bincount(person, minlength=int(is_first.sum()))
-    sizes = np.minimum(n_rows, most_rows)
-    order = training_first(len(sizes), share)
-    starts = np.empty(len(sizes), dtype=np.int32)
-    starts[order] = np.cumsum(sizes[order]) - sizes[order]
-    begins = np.zeros(int(sizes.sum()), dtype=np.bool_)
+    n, groups = len(by_person), np.flatnonzero(is_first)
+    sizes = np.diff(groups, append=n)
+    firsts = by_person[groups]
+    at_first = np.zeros(n, dtype=np.int32)
+    at_first[firsts] = sizes
+    appearing = np.flatnonzero(at_first)
+    n_rows = at_first[appearing].astype(np.int64)
+    staying = np.minimum(n_rows, most_rows)
+    order = training_first(len(n_rows), share)
+    starts = np.empty(len(n_rows), dtype=np.int32)
+    starts[order] = np.cumsum(staying[order]) - staying[order]
+    begins = np.zeros(int(staying.sum()), dtype=np.bool_)
     begins[starts] = True
-    places = starts[person]
-    places += within
-    places[within >= most_rows] = -1
+    at_first[appearing] = starts
+    within = np.arange(n, dtype=np.int32)
+    within -= np.repeat(groups.astype(np.int32), sizes)
+    placed = np.repeat(at_first[firsts], sizes)
+    placed += within
+    placed[within >= most_rows] = -1
+    places = at_first
+    places[by_person] = placed
     return places, begins, n_rows
 
 

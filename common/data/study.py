@@ -473,6 +473,11 @@ class Study(Strict):
         return 1 if self.person is None else self.person.most_rows
 
     @property
+    def of_rows(self) -> Study:
+        """The same columns for rows that are public: each is an example of weight 1, whose it is says nothing."""
+        return self.model_copy(update={"person": None, "row_weights": None})
+
+    @property
     def named(self) -> tuple[Feature | Category, ...]:
         """The features that are columns of a table by name: all, or none if they are sparse."""
         return tuple(feature for feature in self.features if not isinstance(feature, SparseFeatures))

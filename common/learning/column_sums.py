@@ -22,9 +22,10 @@ rounded to the grid of answers, by which only pairs far below the bound move, an
 What a *person* adds is a point of the convex hull of what rows add and of nothing, exactly: weights are multiples of
 2^-16, by which values on 2^-16 are multiplied in integers, and the weights of a person's rows are not rounded again.
 Two such points are no further apart than two corners of the hull are: than records that are replaced or dropped,
-whichever is further, be it that the study drops rows or not. So that products stay on 2^-32, squares are rounded to
-2^-16 there. Where b is not 0 that adds at most 2^-15 s a b + 2^-32 to the square above, and with 2^-16 <= b <= 2 - a
-this is less than what the bound leaves: about 4 (2 - a) near a = 2, where it is met, and .1 or more elsewhere.
+whichever is further, be it that the study drops rows or not. So that products stay on 2^-32, squares of rows of weights
+below 1 are rounded to 2^-16 first. Where b is not 0 that adds at most 2^-15 s a b + 2^-32 to the square above, and with
+2^-16 <= b <= 2 - a this is less than what the bound leaves: about 4 (2 - a) near a = 2, where it is met, and .1 or more
+elsewhere. Where b is 0 it adds at most 2^-32, and nothing at a = 2, because the bounds' squares lie on the grid.
 
 *Precision.* A shard holds rows on a grid of 2^-16, divided by at most R, the largest norm that a row of the study can
 have. A value is read back by the intercept, which was at least 1 before the division, or by a division that is every
@@ -104,9 +105,7 @@ class NumberSums:
         values = self._values(shard, divisor)
         if self.moments:
             squares = (13 * (values * values - (UNIT >> 1))) >> 3
-            of_squares = squares * (weights >> FEATURE_BITS)  # each 0 or 1
-            if shard.weighing is not None:
-                of_squares = (squares >> FEATURE_BITS) * weights
+            of_squares = np.where(weights == _ONE, squares, (squares >> FEATURE_BITS) * weights)
             parts = [total.sum(axis=-1)[..., None] for total in (values * weights, of_squares)]
         if self.bins:
             parts.append(_counts(self._codes(values), weights, self.bins + 2))

@@ -18,11 +18,12 @@ drops takes all of it away, at most 3/2 + 1 + 1/2 = 3, which truncation only les
 *Persons* of several rows, whose weights add up to at most 1. What one adds to a tally is a mean of what its rows would
 add, times at most 1: a point of the convex hull of rows' parts and of nothing. The largest 1-norm between two such
 points is between two of the hull's corners, so a person exchanged moves a tally by no more than a record does that is
-replaced or dropped. In integers too: weights are multiples of 2^-16, and so are, of persons, the parts of an error,
-which truncation there brings closer by as much as 5 2^-16: 21/8 and that are less than 3. Figures are of the population
-in which each person counts the same. Their sampling deviation is that of as many rows as there are persons, and at
-least as large as a mean over each person's rows has: by Jensen's inequality the square of the sum of a person's
-w (z - p) is no more than the sum of w (z - p)^2, as the weights w add up to at most 1.
+replaced or dropped. In integers too: weights are multiples of 2^-16, and so are the parts of an error whose weight is
+below 1: truncation there moves them by up to 5 2^-16 in all, and 21/8 and that are less than 3. Figures are of the
+population in which each person counts the same. Their sampling deviation is stated as that of as many rows as there are
+persons. A share p of the mass of weights W varies no more: by Jensen's inequality the square of the sum of a person's
+w (z - p) is at most the sum of w (z - p)^2, as the weights w add up to at most 1, hence the variance at most p (1 - p)
+/ W.
 
 *Rows of zeros* count as no example: each stands for a record that its owner dropped, and says nothing of a prediction.
 
@@ -221,11 +222,11 @@ class Errors:
         return (3.0,)
 
     def add_up(self, scores: FloatArray, block: Shard) -> IntArray:
-        """Return the sums of parts truncated to the grid, or so far that a row's weight leaves them on it."""
-        y, bits = block.y, FRACTION_BITS if block.weighing is None else FEATURE_BITS
+        """Return the sums of parts truncated to the grid; so far that a weight below 1 leaves them on it."""
+        y, weights = block.y, (block.weights * block.present)[..., None]
         error = np.minimum(np.abs(np.clip(scores[..., 0], -1.0, 1.0) - y), self.largest) / self.largest
-        parts = truncate(np.stack([np.full_like(y, 0.5), y / 2, y**2 / 2, error**2, error / 2], axis=-1), bits)
-        parts *= (block.weights * block.present)[..., None]
+        parts = np.stack([np.full_like(y, 0.5), y / 2, y**2 / 2, error**2, error / 2], axis=-1)
+        parts = np.where(weights == 1.0, truncate(parts, FRACTION_BITS), truncate(parts, FEATURE_BITS) * weights)
         return np.asarray((parts * float(UNIT)).sum(axis=-2)).astype(np.int64)
 
 

@@ -126,8 +126,8 @@ def _shared_slopes(block: Shard, persons: Persons, slopes: FloatArray, clip_norm
     """Return slopes (..., n) in units of 2^-16, each person's within both norms, from those of rows."""
     most = math.floor(clip_norm * 2.0**SLOPE_BITS)
     fine = (np.abs(slopes) * 2.0 ** (2 * SLOPE_BITS)).astype(np.int64)
-    sums = persons.running(fine)
-    scale = np.minimum(1.0, most * 2.0**SLOPE_BITS * _LARGER / np.maximum(persons.reached(sums), 1))
+    sums, lengths = persons.summed(fine)
+    scale = np.minimum(1.0, most * 2.0**SLOPE_BITS * _LARGER / np.maximum(lengths, 1))
     if not math.isinf(clip_l1):
         scale = _within_l1(block, persons, scale, fine >> SLOPE_BITS, clip_l1)
     of_rows = persons.repeated(scale * 2.0**-SLOPE_BITS)

@@ -19,7 +19,7 @@ from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import build_loss
 from parley.common.learning.model import Model
 from parley.common.privacy.account import Cost, Price
-from parley.common.privacy.guarantee import Guarantee, delta_caution
+from parley.common.privacy.guarantee import UNIT_NAMES, Guarantee, delta_caution
 from parley.common.privacy.noise import Noise, SeededNoise, SystemNoise
 from parley.common.privacy.payer import Fit, Payer
 from parley.common.protocol.algorithm import Algorithm, Choice
@@ -108,7 +108,8 @@ class ArrayRun:
 
     def warn(self, budget: Payer | None) -> None:
         """Warn the caller of ``fit`` about parameters and budgets; warnings depend only on public numbers."""
-        of_budget = () if budget is None else delta_caution(budget.delta, self.facts.n_total)
+        hidden = f"{UNIT_NAMES[self.facts.unit]}s"
+        of_budget = () if budget is None else delta_caution(budget.delta, self.facts.n_total, hidden)
         for caution in dict.fromkeys((*cautions(self.algorithm, self.facts), *of_budget)):
             warnings.warn(caution, UserWarning, stacklevel=4)
 

@@ -42,7 +42,7 @@ from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts
 from parley.common.runs.consent import Objection, OwnerRules, ReviewedRun, dear
 from parley.common.runs.evaluation import EVALUATE
-from parley.common.runs.pricing import costs_of, limit_of
+from parley.common.runs.pricing import costs_of, limit_of, promised_to_shared
 from parley.common.runs.self_evaluation import SelfEvaluation, keep_for_evaluation
 from parley.common.runs.specification import Budget, Cohort, Member, RunSpec
 from parley.common.service.settings import Limits
@@ -80,7 +80,7 @@ def objections(
 def _of_charge(run: ReviewedRun, rules: OwnerRules, charge: Charge) -> Iterable[Objection]:
     """Return why the party would refuse its charge."""
     if isinstance(charge, Cost):
-        return dear(charge, run.algorithm.adjacency, rules)
+        return dear(charge, run.algorithm.adjacency_of(run.spec.study.unit), rules)
     return [(charge.kind, charge.detail)]
 
 
@@ -479,6 +479,7 @@ async def _foresee(review: Review, time: RoundTime) -> ForecastView:
         rounds=len(spec.questions()),
         unit="person" if spec.study.person else "record",
         evaluation=review.words,
+        shared=await asyncio.to_thread(promised_to_shared, algorithm, facts),
         outcome=OutcomeView.of(outcome) if isinstance(outcome, Forecast) else None,
         no_forecast=outcome.reason if isinstance(outcome, NoForecast) else None,
         owners=owners,

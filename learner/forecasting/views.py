@@ -334,6 +334,13 @@ class ForecastView(BaseModel):
             "was asked for"
         ),
     ] = None
+    shared: Annotated[
+        str | None,
+        Field(
+            description="in words, what is promised to a person, or a record, that is with several owners, and to "
+            "one that is with one alone; null of a run that counts on one owner each"
+        ),
+    ] = None
     majority: Annotated[
         Figure,
         Field(description="the commonest class's share: as the study states it, or of the learner's public examples"),

@@ -355,7 +355,8 @@ def _examined(
         doubts = "; ".join(doubt.words for doubt in holding.loaded.doubts)
         raise InvalidInputError(f"some of the table is most likely read wrongly: {doubts}. Or take it --as-is")
     if joining.settings and holding.n_examples < (least := joining.settings.policy.minimum_rows):
-        raise InvalidDataError(f"the data has fewer rows than policy.minimum_rows = {least}")
+        units = "persons" if signed.study.person else "rows"
+        raise InvalidDataError(f"the data has fewer {units} than policy.minimum_rows = {least}")
     if joining.settings and ledger.has_ledger(joining.settings.state):
         party.check_addition(joining.settings, entry, holding)
     return invited_party.Addition(signed, entry), holding

@@ -320,7 +320,7 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
     if policy.colluders:
         yield f"shared noise that tolerates fewer than {policy.colluders} colluders"
     others = ", ".join(entry.label for entry in settings.held)
-    yield f"data with fewer than {so_many(policy.minimum_rows, 'row')}, and other studies than {others}"
+    yield f"data with fewer than {so_many(policy.minimum_rows, 'row')} or persons, and other studies than {others}"
 
 
 def _refusals_by_study(settings: PartySettings) -> Iterator[str]:

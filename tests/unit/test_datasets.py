@@ -15,7 +15,7 @@ from pyarrow import parquet
 from parley.common.data.columns import Columns, Feature, Label, RealLabel
 from parley.common.data.loading import shard_of
 from parley.common.data.shard import Shard
-from parley.common.data.study import Study
+from parley.common.data.study import Person, Study
 from parley.common.encoding.classes import decode_classes
 from parley.common.errors import InvalidDataError, InvalidInputError, ParleyError
 from parley.common.files.tables import read_columns
@@ -391,3 +391,16 @@ def test_all_rows_of_a_person_are_for_the_test_or_of_one_owner() -> None:
         assert all((part.weights.sum() == part.n_examples).all() for part in parts)
     train, test = data.draw(rng())
     assert (int(train.n_examples), int(test.n_examples)) == (9, 3)
+
+
+def test_a_file_is_split_by_the_column_that_says_whose_a_row_is(tmp_path: Path) -> None:
+    """Persons' rows stand apart in it, 7 and 007 are one person, and of three rows each the first two count."""
+    table = tmp_path / "visits.csv"
+    visits = [f"{20 + who},{visit},{who % 2},{who:0{visit + 1}}" for visit in range(3) for who in range(10)]
+    table.write_text("\n".join(["age,dose,outcome,patient", *visits]))
+    study = SMALL.model_copy(update={"person": Person(column="patient", most_rows=2)})
+    data = load_dataset(str(table), study_file(tmp_path, study))
+    train, test = data.draw(rng())
+    assert (data.n_rows, int(train.n_examples), int(test.n_examples)) == (20, 8, 2)
+    assert (int(train.n_rows), int(test.n_rows)) == (16, 4)
+    assert set(train.X[:, 0].tolist()).isdisjoint(test.X[:, 0].tolist())

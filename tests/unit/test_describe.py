@@ -169,14 +169,16 @@ def test_columns_and_bins_are_chosen() -> None:
 # ── how far a record moves it ────────────────────────────────────────────────
 
 
-def moments(v: IntArray) -> IntArray:
-    """The moments (2, n) of values in units of 2^-16, in units of 2^-32, as they are added up."""
+def moments(v: IntArray, n_rows: int) -> IntArray:
+    """The moments (2, n) of values in units of 2^-16, in units of 2^-32, as those of a person's equal rows add up."""
     sums = NumberSums(FEATURES[0], None, moments=True, bins=0, precision=0)
-    shard = Shard(np.zeros((len(v), 1, 1)), np.ldexp(v, -16)[:, None])
-    return sums.add_up(shard, np.ones((len(v), 1)), np.ones((len(v), 1), dtype=bool)).T
+    shape = len(v), n_rows
+    shard = Shard(np.zeros((*shape, 1)), np.ldexp(v, -16)[:, None] * np.ones(n_rows))
+    return sums.add_up(shard, np.ones(shape), np.full(shape, 2**16 // n_rows)).T
 
 
-def test_no_two_values_lie_further_apart_than_the_bounds() -> None:
+@pytest.mark.parametrize(("n_rows", "of_other"), [(1, 1), (2, 2), (1, 2)])
+def test_no_two_values_lie_further_apart_than_the_bounds(n_rows: int, of_other: int) -> None:
     """In integers, over all pairs of a grid, and of the values next to the bounds and to the inner maximum."""
     near = np.arange(-40, 41)
     inner = 2**16 - int((math.sqrt(5) - 1) * 2**16)
@@ -184,13 +186,19 @@ def test_no_two_values_lie_further_apart_than_the_bounds() -> None:
         np.clip(np.concatenate([near + place for place in (-(2**16), -inner, 0, inner, 2**16)]), -(2**16), 2**16)
     )
     v = np.unique(np.concatenate([v, np.arange(-(2**16), 2**16 + 1, 97)]))
-    first, second = moments(v).astype(object)
-    apart = max(
-        int((((first - a) ** 2) + (second - b) ** 2).max())
-        for a, b in zip(first.tolist(), second.tolist(), strict=True)
-    )
+    first, second = moments(v, n_rows).astype(object)
+    apart = max(int((((first - a) ** 2) + (second - b) ** 2).max()) for a, b in moments(v, of_other).T.tolist())
     assert apart == 4 * 2**64
     assert max((first**2 + second**2).tolist()) <= (1 + SQUARES**2 / 4) * 2**64
+
+
+ENDS: dict[str, Any] = {
+    "age": np.array([0.0, 100.0]),
+    "work": np.array(["state", "else"]),
+    "gain": np.array([-5.0, 5.0]),
+    "repaid": np.array(["no", "yes"]),
+    "price": np.array([0.0, 1000.0]),
+}
 
 
 @pytest.mark.parametrize(
@@ -207,13 +215,41 @@ def test_the_sensitivity_is_the_distance_of_the_worst_records(
     study: Study, terms: dict[str, Any], square: float
 ) -> None:
     sums = ColumnSums.of(study, asked(**terms))
-    low, high = (
-        {"age": [0.0], "work": ["state"], "gain": [-5.0], "repaid": ["no"], "price": [0.0]},
-        {"age": [100.0], "work": ["else"], "gain": [5.0], "repaid": ["yes"], "price": [1000.0]},
-    )
-    one, other = (sums.add_up(shard_of(study, {k: np.array(v) for k, v in each.items()})) for each in (low, high))
+    ends = ({name: np.array(values)[[end]] for name, values in ENDS.items()} for end in (0, 1))
+    one, other = (sums.add_up(shard_of(study, columns)) for columns in ends)
     assert float(np.linalg.norm(to_reals(one - other))) ** 2 == pytest.approx(square)
     assert math.sqrt(square) < sums.sensitivity <= math.sqrt(square) * (1 + 1e-15)
+
+
+def test_a_person_of_many_rows_moves_the_sums_as_one_record_does() -> None:
+    """The worst persons have the worst record's rows; others, or of rows of all kinds, move them less."""
+    study, rng = LOANS, np.random.default_rng(3)
+    sums, furthest, pairs = ColumnSums.of(study, asked()), 0.0, 0
+    for n_rows in (1, 2, 7, 40, 3000):
+        parts = []
+        for worst in (0, 1, None, None):
+            one = table(n_rows, int(rng.integers(2**31)))
+            if worst is not None:
+                one = {name: np.repeat(ends[worst], n_rows) for name, ends in ENDS.items()}
+            rows = shard_of(study, one)
+            parts.append(sums.add_up(Shard(rows.X, rows.y, begins=np.arange(n_rows) == 0)).astype(object))
+        for first, other in itertools.combinations([*parts, 0 * parts[0]], 2):
+            furthest, pairs = max(furthest, math.sqrt(((first - other) ** 2).sum()) / 2**32), pairs + 1
+            assert ((first - other) ** 2).sum() <= 2**64 * round(sums.sensitivity**2)
+    assert pairs == 50
+    assert furthest == pytest.approx(sums.sensitivity)
+
+
+def test_shares_and_means_are_those_of_persons() -> None:
+    """Of one person with nine rows and one with a single row, each counts one half."""
+    columns = {name: np.repeat(ends, [9, 1]) for name, ends in ENDS.items()}
+    rows = shard_of(LOANS, columns)
+    persons = Shard(rows.X, rows.y, begins=np.isin(np.arange(10), [0, 9]))
+    sums = ColumnSums.of(LOANS, asked())
+    description = read_sums(sums, to_reals(sums.add_up(persons)), 0.0, 2)
+    assert estimate(number(description, "age").mean) == pytest.approx(50.0)
+    assert [part.share.value for part in values(description, "repaid").values] == [0.5, 0.5]
+    assert description.rows.value == 2
 
 
 def test_a_dropped_row_counts_where_nothing_else_changes() -> None:

@@ -139,7 +139,8 @@ class TestPersons:
     def test_a_budget_is_charged_for_persons(self, monkeypatch: pytest.MonkeyPatch) -> None:
         paid: list[Any] = []
         monkeypatch.setattr(PrivacyBudget, "pay", lambda _, fit: paid.append(fit))
-        logistic(budget=PrivacyBudget(9.0, 1e-4)).fit(*table(), groups=GROUPS)
+        with pytest.warns(UserWarning, match="the promise is to 149 persons"):
+            logistic(budget=PrivacyBudget(9.0, 0.01)).fit(*table(), groups=GROUPS)
         (fit,) = paid
         assert fit.price.adjacency == "person"
         assert (fit.terms["n_examples"], fit.terms["most_rows"]) == (len(np.unique(GROUPS)), 1000)
