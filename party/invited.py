@@ -151,13 +151,22 @@ class InvitedParty:
         distinct = "" if plain == study.name else f"-{study.digest[:8]}"
         return self.folder.root / "studies" / f"{plain}{distinct}.json"
 
-    def entry(self, study: Study, data: DataSource, *, clip: bool, people: str | None, **rules: Any) -> StudySettings:  # noqa: ANN401 -- of `StudyPolicy`
+    def entry(
+        self,
+        study: Study,
+        data: DataSource,
+        *,
+        clip: bool,
+        people: str | None,
+        person: str | None = None,
+        **rules: Any,  # noqa: ANN401 -- of `StudyPolicy`
+    ) -> StudySettings:
         """Return the settings of a study that is added, for this learner alone. Raises InvalidInputError."""
         try:
             return StudySettings(
                 name=study.name,
                 study=self.study_file(study),
-                data=Data(**dict(data), out_of_bounds="clip" if clip else "refuse"),
+                data=Data(**dict(data), out_of_bounds="clip" if clip else "refuse", person=person),
                 people=people,
                 policy=StudyPolicy(learners=(self.learner,), algorithms=first_algorithms(study), **rules),
             )
@@ -181,10 +190,11 @@ class InvitedParty:
         studies = [added.signed.study for added in additions]
         refused = ", ".join(dict.fromkeys(chain.from_iterable(map(refused_for_sums, studies))))
         pins = self._new_pins(compared)
+        hidden = 'adjacency = "person"  # runs that hide one row each are refused\n'
         specific = f"""\
 
 [policy]  # all that runs may do; change what you like: a service that runs takes it up by itself
-{limits}minimum_contributors = 2
+{limits}{hidden if studies and all(study.person for study in studies) else ""}minimum_contributors = 2
 approval = "manual"  # runs wait for your word: parley-party pending
 require_secure_sum = {f"true  # so {refused} is refused: it shows the learner each answer" if pins else "false"}
 

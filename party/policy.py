@@ -21,7 +21,7 @@ from parley.common.errors import ForbiddenError, InvalidInputError
 from parley.common.files.studies import read_study
 from parley.common.learning.classifiers import LocalClassifier
 from parley.common.privacy.account import Cost, Price
-from parley.common.privacy.guarantee import delta_caution
+from parley.common.privacy.guarantee import UNIT_NAMES, Adjacency, delta_caution
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import OwnFacts
 from parley.common.protocol.messages import Query, Question
@@ -60,11 +60,14 @@ class Terms:
                 raise InvalidInputError(f"round {query.round} must ask about the public rows that were approved")
 
 
-def rules_of(policy: Policy, limits: Limits | None = None) -> OwnerRules:
-    """Return what the owner allows one run, by its policy and its service's limits (the defaults if None)."""
+def rules_of(policy: Policy, limits: Limits | None = None, person: str | None = None) -> OwnerRules:
+    """Return what the owner allows one run, by its policy and its service's limits (the defaults if None).
+
+    ``person`` is the column of the table that the owner pins as saying whose a row is.
+    """
     values = {name: getattr(policy, name) for name in OwnerRules.model_fields.keys() & Policy.model_fields.keys()}
     limits = limits or Limits()
-    return OwnerRules(**values, round_bytes=limits.round_bytes, body_bytes=limits.body_bytes)
+    return OwnerRules(**values, round_bytes=limits.round_bytes, body_bytes=limits.body_bytes, person=person)
 
 
 def named_studies(settings: PartySettings) -> dict[str, StudySettings]:
@@ -180,9 +183,10 @@ _EACH = frozenset({"release", "simplex"})
 
 
 def first_algorithms(study: Study) -> tuple[str, ...]:
-    """Return the algorithms to allow for a study: those that take rows of its norm, and sparse rows if it has them."""
+    """Return the algorithms to allow for a study: those that take such rows, and persons if it names them."""
     names = _USUAL if study.norm == "euclidean" else _BY_LARGEST
-    return tuple(name for name in names if REGISTRY[name].takes(study.norm, sparse=study.sparse is not None))
+    taking = (name for name in names if REGISTRY[name].takes(study.norm, sparse=study.sparse is not None))
+    return tuple(name for name in taking if study.person is None or REGISTRY[name].persons)
 
 
 def refused_for_sums(study: Study) -> tuple[str, ...]:
@@ -195,12 +199,16 @@ def trained_by_sums(study: Study) -> tuple[str, ...]:
     return tuple(name for name in first_algorithms(study) if REGISTRY[name].trains and name not in _EACH)
 
 
-def policy_cautions(policy: Policy, n_examples: int) -> tuple[str, ...]:
-    """Return cautions about a policy whose delta is above 1/n, where n counts records; none if it hides all of them."""
+def policy_cautions(policy: Policy, n_examples: int, unit: Adjacency = "replace_one") -> tuple[str, ...]:
+    """Return cautions about a policy whose delta is above 1/n; none if it hides all that the owner holds.
+
+    n counts what the runs of a study hide: by its ``unit`` records, or persons.
+    """
     if policy.adjacency == "whole_party":
         return ()  # the promise is to one, and a delta is below 1
     largest_delta = max(policy.delta, policy.max_delta_per_run)
-    return tuple(f"policy: {words}" for words in delta_caution(largest_delta, n_examples))
+    words = delta_caution(largest_delta, n_examples, f"{UNIT_NAMES[unit]}s")
+    return tuple(f"policy: {caution}" for caution in words)
 
 
 def key_cautions(settings: PartySettings, invited: Iterable[str] = ()) -> list[str]:

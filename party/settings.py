@@ -23,7 +23,7 @@ from parley.common.secure_sum.paillier import MAX_KEY_BITS, MIN_KEY_BITS
 from parley.common.secure_sum.session import Identity
 from parley.common.service.settings import Listener, ServiceSettings
 from parley.common.service.tokens import Caller
-from parley.common.strict import Digest, Identifier, PlainName, PublicKey, Setting
+from parley.common.strict import Digest, Identifier, Name, PlainName, PublicKey, Setting
 
 Epsilon = Annotated[FiniteFloat, Field(gt=0, le=1e6)]
 Delta = Annotated[float, Field(ge=0, lt=1)]
@@ -46,6 +46,23 @@ class Data(DataSource):
             "after them alone, which have a budget of their own; the earlier rows keep what they have lost",
         ),
     ] = 0
+    person: Annotated[
+        Name | None,
+        Field(
+            description="the column of this table that says whose a row is, such as a patient's number, which the "
+            "owner alone pins: runs of studies that take another for it, or none, are refused. Unset: so are runs of "
+            "studies that take any for it"
+        ),
+    ] = None
+
+    @model_validator(mode="after")
+    def _periods_of_records(self) -> Self:
+        if self.person is not None and self.earlier_rows:
+            raise ValueError(
+                "earlier_rows: a person may have rows before and after them, so later rows have no budget of their own "
+                "where all rows of a person are hidden at once (person)"
+            )
+        return self
 
 
 class Policy(Setting):
@@ -78,8 +95,8 @@ class Policy(Setting):
     adjacency: Annotated[
         Adjacency,
         Field(
-            description="what each answer must hide: one record replaced by another (replace_one), or all that this "
-            "owner holds (whole_party), which runs that hide one record are refused for"
+            description="what each answer must hide: one record replaced by another (replace_one), all rows of one "
+            "person (person), or all that this owner holds (whole_party); runs that hide less are refused"
         ),
     ] = "replace_one"
     public_rows: Annotated[
@@ -348,8 +365,12 @@ class PartySettings(ServiceSettings):
 
     @model_validator(mode="after")
     def _accounts_possible(self) -> Self:
-        """Refuse shares of more than an account, accounts beside that of all data, and learners that nobody knows."""
+        """Refuse shares of more than an account, accounts beside that of all data, and learners that nobody knows.
+
+        So are two columns of one table that each say whose a row is: an account would count persons in two ways.
+        """
         shares: dict[str, float] = {}
+        persons: dict[tuple[str, ...], StudySettings] = {}
         names = {learner.name for learner in self.learners}
         for entry in self.held:
             shares[entry.people or ""] = shares.get(entry.people or "", 0.0) + (entry.policy.share or 0.0)
@@ -363,6 +384,13 @@ class PartySettings(ServiceSettings):
                     "data.earlier_rows: a budget for all that the owner holds (policy.adjacency is whole_party) counts "
                     "for earlier and later rows together"
                 )
+            if entry.data.person is not None:
+                pinned = persons.setdefault((entry.data.source, *sorted(map(str, entry.data.tables.values()))), entry)
+                if pinned.data.person != entry.data.person:
+                    raise ValueError(
+                        f"data.person: the table of {pinned.label} and {entry.label} has one column that says whose a "
+                        f"row is, not {pinned.data.person!r} and {entry.data.person!r}"
+                    )
             if unknown := sorted(set(entry.policy.learners or ()) - names):
                 raise ValueError(f"studies: {entry.name}: learners: unknown: {', '.join(unknown)}")
         for people, share in shares.items():

@@ -21,7 +21,7 @@ from parley.common.wire.membership import KnownKey
 
 if TYPE_CHECKING:
     from parley.common.files.sources import DataSource
-    from parley.party.settings import PartySettings, StudySettings
+    from parley.party.settings import Data, PartySettings, StudySettings
 
 _TABLES = re.compile(r"(?m)^(?=[ \t]*\[)")
 _AFTER_LAST_LINE = re.compile(r"(?m)(?:^[ \t]*(?:#.*)?\n?)*\Z")  # comments and blank lines at the end
@@ -144,9 +144,14 @@ study = {toml_value(entry.study)}
 [studies.data]
 source = {toml_value(entry.data.source)}
 out_of_bounds = "{entry.data.out_of_bounds}"
-{_csv(entry.data)}{_values(entry.data)}{_query_tables(entry.data)}
+{_person(entry.data)}{_csv(entry.data)}{_values(entry.data)}{_query_tables(entry.data)}
 [studies.policy]  # what differs from [policy] for this study
 {rules}"""
+
+
+def _person(data: Data) -> str:
+    """Return the setting of the column that says whose a row is, if the owner pins one."""
+    return "" if data.person is None else f"person = {toml_value(data.person)}\n"
 
 
 def _csv(data: DataSource) -> str:

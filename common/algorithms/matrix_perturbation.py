@@ -12,6 +12,8 @@ again, of rows C^-1 x, which are no longer than x.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from parley.common.algorithms._parameters import Regularization, algorithm
@@ -34,6 +36,7 @@ class MatrixPerturbation(Algorithm):
     """Each site's minimiser under a randomly bent ridge, one model for each site; nothing is promised."""
 
     regularization: Regularization = 0.01
+    persons: ClassVar[bool] = True
 
     @property
     def makes_one_model(self) -> bool:

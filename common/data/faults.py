@@ -163,7 +163,7 @@ def truths_among(values: Iterable[object]) -> set[str]:
 FaultKind = Literal[
     "absent", "not numeric", "missing", "list missing", "label missing", "beyond the bounds", "unknown category",
     "unknown label", "no whole number as a place", "place out of range", "place repeated", "too many entries",
-    "places and values unequal in number",
+    "places and values unequal in number", "identifier missing", "identifier rounded", "no weight from 0 to 1",
 ]  # fmt: skip
 
 MOST_COLUMNS = 20
@@ -186,6 +186,10 @@ _REMEDIES: Mapping[FaultKind, str] = {
     "too many entries": '"entries" of the study is the most that a row may have',
     "unknown category": "--value COLUMN:VALUE=MEANING, or data.values in the settings, says which value is meant; "
     '"other": true on a feature of the study takes the values that it does not declare',
+    "identifier missing": '"missing": "alone" of the study\'s person has each row without an identifier be a person of '
+    "its own, which hides somebody who has such rows in pieces",
+    "identifier rounded": "identifiers have to be whole numbers or texts: floating point does not hold so large ones",
+    "no weight from 0 to 1": "each row needs a weight from 0 to 1, as the study's row_weights say",
     "unknown label": "a label has to be spelt as in the study: --value COLUMN:VALUE=MEANING, or data.values in the "
     "settings, says which is meant",
 }

@@ -2,6 +2,9 @@
 
 Columns that a study maps are all in memory until they are mapped, unless rows arrive complete.
 
+Rows of a study of persons go straight to the places that `parley.common.data.persons` finds for them: a shard has all
+rows of a person side by side, and those that are held out last.
+
 Blocks hold some rows of some columns. Values that are missing, unknown, no number or beyond their bounds are counted by
 column, so that an owner sees all of them at once, and no message contains a value or the row that it stood in.
 """
@@ -12,6 +15,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,10 +46,12 @@ from parley.common.data.faults import (
     truths_among,
 )
 from parley.common.data.layout import DesignLayout
+from parley.common.data.persons import PersonCounts, PersonIndex, PersonKeys, PersonOrder, PlacesOfRows, keys_of_column
 from parley.common.data.shard import Shard
 from parley.common.data.study import Study, move_held_out_last
+from parley.common.data.weighing import WEIGHT_OF_ROW_BITS, Weighing
 from parley.common.encoding.classes import encode_classes
-from parley.common.encoding.fixed_point import FEATURE_BITS
+from parley.common.encoding.fixed_point import FEATURE_BITS, truncate
 from parley.common.encoding.texts import spelling
 from parley.common.errors import InvalidDataError
 
@@ -77,7 +83,8 @@ class Loaded:
     ``missing`` counts by column the rows dropped for it, the most first. ``narrow`` are the numeric columns whose
     values differ by less than `NARROW` of their bounds, if they differ. The rows that the study holds out come last.
     ``notes`` say how the table was read, if its owner should know, ``doubts`` what is most likely read wrongly.
-    ``contents`` has a digest of each table that was read, if the reader keeps them.
+    ``contents`` has a digest of each table that was read, if the reader keeps them. ``persons`` counts the rows of
+    persons, if examples are persons; the shares are of rows.
     """
 
     shard: Shard
@@ -90,19 +97,28 @@ class Loaded:
     notes: tuple[str, ...] = ()
     doubts: tuple[Doubt, ...] = ()
     contents: tuple[bytes, ...] = ()
+    persons: PersonCounts | None = None
 
 
 class Loading:
-    """A shard of at most ``n_rows`` rows under construction."""
+    """A shard of at most ``n_rows`` rows under construction; those of persons go where ``order`` says."""
 
-    def __init__(self, study: Study, n_rows: int, rules: CellRules = AS_THEY_ARE) -> None:
+    def __init__(
+        self, study: Study, n_rows: int, rules: CellRules = AS_THEY_ARE, order: PersonOrder | None = None
+    ) -> None:
         rules.check(study)
         layout = DesignLayout.of(study)
         self._layout, self._label, self._rules, self._share = layout, study.label, rules, study.hold_out
-        self._norm, self._table_names = study.norm, study.table_names
+        self._norm, self._names = study.norm, study.source_names
+        self._person, self._weights_name = study.person, study.row_weights.column if study.row_weights else None
+        self._order = order
+        self._index = PersonIndex(study.person) if study.person and order is None else None
+        if order is not None:
+            n_rows = len(order.begins) + 1  # the last is for those that are left out
         self._policies = layout.policies | {study.label.name: "drop" if study.missing == "drop" else "refuse"}
         self._X, self._y = self._room(n_rows), np.ones(n_rows)
         self._dropped = np.zeros(n_rows, dtype=np.bool_)
+        self._weights = np.ones(n_rows) if self._weights_name else np.ones(0)
         self._faults, self._seen = Faults(), set[str]()
         self._clipped, self._others, self._missing = Counter[str](), Counter[str](), Counter[str]()
         self._n_dropped = 0
@@ -122,6 +138,7 @@ class Loading:
         """Take the rows from ``start`` on of some columns; columns that the study does not name are ignored."""
         index = self._layout.numbers.index
         block = {name: self._rules.read(name, column) for name, column in block.items()}
+        self._check_end(start + max(map(len, block.values()), default=0))
         numeric = sorted((name for name in block if name in index), key=index.__getitem__)
         most = max(1, _CACHED // max(len(block[numeric[0]]), 1)) if numeric else 1
         for i in range(0, len(numeric), most):
@@ -131,6 +148,13 @@ class Loading:
                 self._add_category(start, block[name], *self._layout.categories[name])
         if self._label.name in block:
             self._add_label(start, block[self._label.name])
+        if self._weights_name in block:
+            self._add_weights(start, block[self._weights_name])
+
+    def identify(self, keys: PersonKeys) -> None:
+        """Take the identifiers of the next rows, if no order of rows is known before they come."""
+        assert self._index is not None  # noqa: S101 -- its caller has read the study
+        self._index.add(keys)
 
     def end_file(self, name: str) -> None:
         """Record that the rows of one of several files have all arrived."""
@@ -141,23 +165,42 @@ class Loading:
 
         Raises InvalidDataError that names every column that does not fit, and how many of its rows.
         """
-        names = tuple(dict.fromkeys((*self._policies, *self._table_names)))
+        names = tuple(dict.fromkeys((*self._policies, *self._names)))
         for name in names:
             self._faults.note(name, "absent", name not in self._seen)
+        if self._index is not None and self._index.column in self._seen:
+            self._order = self._index.ordered(self._share)
+        order = self._order
+        if self._person is not None and order is not None:
+            for kind, rows in order.faults.items():
+                self._faults.note(self._person.column, kind, rows)
         self._faults.check(names, self.doubts(n_rows))
+        if order is not None and n_rows != len(order.places):
+            raise _changed_error()
         if n_rows == 0:
             raise InvalidDataError("the data has no row")
         n_numbers = self._n_numbers(n_rows) + n_rows * isinstance(self._label, RealLabel)
+        n_left = n_rows if order is None else len(order.begins)
         return Loaded(
-            self._shard(n_rows),
+            self._shard(n_left),
             clipped={name: self._clipped[name] / self._n_values(name, n_rows) for name in names if self._clipped[name]},
             clipped_share=self._clipped.total() / max(n_numbers, 1),
-            dropped_share=self._n_dropped / n_rows,
+            dropped_share=self._n_dropped / n_left,
             missing=dict((+self._missing).most_common()),
             narrow=self._narrow(),
             others={name: self._others[name] / n_rows for name in names if self._others[name]},
             doubts=self.doubts(n_rows),
+            persons=None if order is None else order.counts,
         )
+
+    def _check_end(self, n_rows: int) -> None:
+        """Raise InvalidDataError if more rows have come than there were identifiers."""
+        if self._order is not None and n_rows > len(self._order.places):
+            raise _changed_error()
+
+    def _rows(self, start: int, n_rows: int) -> slice | npt.NDArray[np.integer[Any]]:
+        """Return where some rows from ``start`` on go."""
+        return slice(start, start + n_rows) if self._order is None else self._order.places[start : start + n_rows]
 
     def _narrow(self) -> tuple[str, ...]:
         """Return the columns whose values differ by little of their bounds."""
@@ -167,9 +210,15 @@ class Loading:
 
     def _shard(self, n_rows: int) -> Shard:
         X, y = self._examples(n_rows)
-        if self._share is not None:
-            move_held_out_last(X, y, self._share)
-        return Shard.adopt(X, y, self._norm, None)
+        if self._share is not None and self._order is None:
+            move_held_out_last(self._share, X, y, *([self._weights[:n_rows]] if self._weights_name else []))
+        return Shard.adopt(X, y, self._norm, self._weighing(n_rows))
+
+    def _weighing(self, n_rows: int) -> Weighing | None:
+        """Return whose the rows of the shard are, and how much each counts."""
+        begins = None if self._order is None else self._order.begins
+        weights = self._weights[:n_rows] if self._weights_name else None
+        return Weighing.of(np.ones(n_rows, dtype=np.bool_), begins, weights)
 
     def _examples(self, n_rows: int) -> tuple[FloatArray, FloatArray]:
         """Return X (n_rows, d) and y (n_rows,) of the first rows; dropped rows are zero."""
@@ -224,7 +273,7 @@ class Loading:
         values /= (upper - lower)[:, None]
         values *= 2 * unit
         values -= unit
-        self._X[start : start + values.shape[1], _as_slice(numbers.positions[which])] = values.T
+        self._X[_crossed(self._rows(start, values.shape[1]), _as_slice(numbers.positions[which]))] = values.T
 
     def _mended(self, start: int, column: Bounded, values: FloatArray, strange: BoolArray | None) -> FloatArray:
         """Return numbers (n,) within their bounds, for all values; count those that were changed."""
@@ -251,13 +300,15 @@ class Loading:
         self._note_truths(category, column)
         if category.fill is not None:
             codes = np.where(codes == MISSING, category.codes[spelling(category.fill)], codes)
-        self._X[start : start + len(codes), position : position + category.n_columns] = 0.0
-        rows = np.flatnonzero(codes >= 0)
-        self._X[start + rows, position + codes[rows]] = self._layout.unit
+        rows = self._rows(start, len(codes))
+        self._X[rows, position : position + category.n_columns] = 0.0
+        present = codes >= 0
+        places = np.arange(start, start + len(codes)) if isinstance(rows, slice) else rows
+        self._X[places[present], position + codes[present]] = self._layout.unit
 
     def _add_label(self, start: int, column: Column) -> None:
         """Write the labels: numbers in [-1, 1], or classes."""
-        rows = slice(start, start + len(column))
+        rows = self._rows(start, len(column))
         if isinstance(self._label, Label):
             codes = as_codes(column, self._label.codes)
             self._note_missing(start, self._label.name, codes == MISSING)
@@ -271,6 +322,13 @@ class Loading:
             self._codes.add(np.array([len(self._layout.numbers.features)]), values[None], *ends)
             within = self._mended(start, self._label, values, strange)
             self._y[rows] = scaled(within, np.asarray(self._label.lower), np.asarray(self._label.upper))
+
+    def _add_weights(self, start: int, column: Column) -> None:
+        """Write the rows' weights, on the grid of 2^-16."""
+        weights, _ = as_numbers(column)
+        fits = (weights >= 0) & (weights <= 1)  # NaN does not
+        self._faults.note(str(self._weights_name), "no weight from 0 to 1", int((~fits).sum()))
+        self._weights[self._rows(start, len(weights))] = truncate(np.where(fits, weights, 0.0), WEIGHT_OF_ROW_BITS)
 
     def _note_truths(self, column: Category | Label, cells: Column) -> None:
         """Note the words for yes and no in a column of two values, which may be such words."""
@@ -301,7 +359,7 @@ class Loading:
         """Drop the rows that miss a value, or count them as faulty, unless a value replaces it."""
         policy = self._policies[name]
         if policy == "drop":
-            self._dropped[start : start + len(empty)] |= empty
+            self._dropped[self._rows(start, len(empty))] |= empty
             self._missing[name] += int(empty.sum())
         elif policy == "refuse":
             self._faults.note(name, self._missing_kind(name), int(empty.sum()))
@@ -316,11 +374,13 @@ class RowLoading(Loading):
 
     A row's result depends on that row alone, so some at a time are put on the grid, whose numbers three bytes hold.
     They take their eight bytes a number once all have arrived: the code that makes them may need the memory until then.
+    Persons' identifiers arrive with their rows, eight bytes each, and say only then where the rows go.
     """
 
     def __init__(self, study: Study, rules: CellRules = AS_THEY_ARE) -> None:
         super().__init__(study, 0, rules)
         self._first, self._end, self._parts = 0, 0, deque[_Packed]()
+        self._parts_of_weights = [self._weights]
 
     def add(self, start: int, block: Block) -> None:
         """Take the rows from ``start`` on, which are those after the last."""
@@ -335,17 +395,28 @@ class RowLoading(Loading):
         self._parts.append(_Packed(Shard.adopt(*super()._examples(self._end - self._first), self._norm, None)))
         self._X = np.zeros((n_rows, self._layout.n_columns))  # zeros for a column that is absent
         self._y, self._dropped = np.ones(n_rows), np.zeros(n_rows, dtype=np.bool_)
+        if self._weights_name:
+            self._parts_of_weights.append(self._weights[: self._end - self._first].astype(np.float32))
+            self._weights = np.ones(n_rows)
         self._first = self._end
 
     def _examples(self, n_rows: int) -> tuple[FloatArray, FloatArray]:
         """Return all rows, and free their parts."""
         self._part(0)
+        places = None if self._order is None else self._order.places
         X, y, start = np.empty((n_rows, self._parts[0].n_columns)), np.empty(n_rows), 0
         while self._parts:
             part = self._parts.popleft()
-            rows = slice(start, start + part.n_rows)
-            part.write(X[rows], y[rows])
-            start = rows.stop
+            end = start + part.n_rows
+            if places is None:
+                part.write(X[start:end], y[start:end])
+            else:
+                part.scatter(X, y, places[start:end])
+            start = end
+        if self._weights_name:
+            self._weights = np.concatenate(self._parts_of_weights).astype(np.float64)
+            if self._order is not None:
+                self._weights = self._weights[self._order.rows]
         return X, y
 
 
@@ -375,6 +446,13 @@ class _Packed:
             np.multiply(words & 0x7FFFFF, 2.0**-FEATURE_BITS, out=X[rows])
             np.negative(X[rows], out=X[rows], where=words >= 1 << 23)
 
+    def scatter(self, X: FloatArray, y: FloatArray, places: PlacesOfRows) -> None:
+        """Write each row to its place in arrays (n, d) and (n,), unless it is left out."""
+        rows, labels = np.empty((self.n_rows, self.n_columns)), np.empty(self.n_rows)
+        self.write(rows, labels)
+        stays = places >= 0
+        X[places[stays]], y[places[stays]] = rows[stays], labels[stays]
+
     def _views(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8]]:
         """Return views of y (n,), and of the numbers' bytes (n, d, 3)."""
         end = 4 * self.n_rows
@@ -392,9 +470,14 @@ def load_columns(study: Study, columns: Columns, *, clip: bool = False) -> Loade
     Values beyond a feature's bounds are refused, or clipped to them if the owner chose ``clip``. Raises
     InvalidDataError, naming each column that does not fit and never a value.
     """
-    names = [name for name in study.table_names if name in columns]
+    names = [name for name in study.source_names if name in columns]
     n_rows = max((len(columns[name]) for name in names), default=0)
-    loading = Loading(study, n_rows, CellRules(clip))
+    order = None
+    if study.person is not None and study.person.column in columns:
+        index = PersonIndex(study.person)
+        index.add(keys_of_column(columns[study.person.column]))
+        order = index.ordered(study.hold_out)
+    loading = Loading(study, n_rows, CellRules(clip), order)
     loading.expect(names)
     for start in range(0, max(n_rows, 1), BLOCK_ROWS):
         loading.add(start, {name: columns[name][start : start + BLOCK_ROWS] for name in names})
@@ -406,6 +489,10 @@ def shard_of(study: Study, columns: Columns, *, clip: bool = False) -> Shard:
     return load_columns(study, columns, clip=clip).shard
 
 
+def _changed_error() -> InvalidDataError:
+    return InvalidDataError("the data changed while it was read: it has other rows than those that had identifiers")
+
+
 def _divide_by_norms(X: FloatArray) -> None:
     """Divide rows (n, d) by their norms, in place, surely into the unit ball; rows of zeros (`NO_NORM`) stay."""
     most = max(_CACHED // X.shape[1], 1)
@@ -413,6 +500,12 @@ def _divide_by_norms(X: FloatArray) -> None:
         rows = X[start : start + most]
         norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         rows *= ((1 - 2.0**-30) / np.where(norms < NO_NORM, 1.0, norms))[:, None]
+
+
+def _crossed(rows: Any, columns: Any) -> Any:  # noqa: ANN401 -- of a slice or an array each
+    """Return the index of some rows and some columns: both may be arrays."""
+    both = isinstance(rows, np.ndarray) and isinstance(columns, np.ndarray)
+    return np.ix_(rows, columns) if both else (rows, columns)
 
 
 def _as_slice(positions: IntArray) -> slice | IntArray:

@@ -13,7 +13,7 @@ from parley.common.data.cells import AS_THEY_ARE, CellRules, Column, Entries
 from parley.common.data.columns import SparseFeatures
 from parley.common.data.faults import FaultKind
 from parley.common.data.loading import Loading
-from parley.common.data.shard import Shard
+from parley.common.data.shard import Shard, keep
 from parley.common.data.sparse import Matrix, SparseShard
 from parley.common.data.study import Study, training_first
 
@@ -36,11 +36,12 @@ class SparseLoading(Loading):
         had = len(self._y)
         if n_rows <= had:
             return
-        for array in (self._y, self._dropped):
+        for array in (self._y, self._dropped, *([self._weights] if self._weights_name else [])):
             array.resize(
                 max(n_rows, had + had // 256), refcheck=False
             )  # a realloc: the system moves large arrays whole
         self._y[had:] = 1.0
+        self._weights[had:] = 1.0
 
     def add_entries(self, start: int, entries: Entries) -> None:
         """Take the entries of the rows from ``start`` on, which come in order."""
@@ -85,10 +86,17 @@ class SparseLoading(Loading):
         return rows
 
     def _shard(self, n_rows: int) -> Shard:
-        rows, (y, dropped) = self.matrix(), self._labels(n_rows)
+        rows = self.matrix()
+        n_read = rows.shape[0]
+        y, dropped = self._labels(n_read)
         rows.data = np.where(np.repeat(dropped, np.diff(rows.indptr)), 0.0, rows.data)
-        shard = SparseShard(rows, y, norm=self._norm)
-        return shard if self._share is None else shard.take(training_first(n_rows, self._share))
+        shard: Shard = SparseShard(rows, y, norm=self._norm)
+        if self._order is not None or self._share is not None:
+            places = training_first(n_read, self._share) if self._order is None else self._order.rows
+            shard = shard.take(places)
+            self._weights = self._weights[places] if self._weights_name else self._weights
+        keep(shard, weighing=self._weighing(n_rows))
+        return shard
 
     def _n_numbers(self, n_rows: int) -> int:  # noqa: ARG002
         return sum(int(part.nnz) for part in self._parts)

@@ -14,7 +14,8 @@ Of an owner's rows, row i (from 0) is held out if floor((i + 1) s) > floor(i s),
 owner of n rows holds floor(n s) out, spread evenly, and everyone knows how many. A record that replaces another takes
 its position: it is trained on or evaluated on as the other was, never both, so each kind of run is as private as if
 there were no other rows. The products are float64, the same on every machine; as s stays 2^-20 away from 1, rounding
-skips no row.
+skips no row. If examples are persons, i counts them in the order in which they first appear, and all rows of one go the
+same way; a person that replaces another takes its place in that order, so others stay where they were.
 
 *Maps* take a study's columns into the unit ball: a projection to fewer, random features of a kernel, or both in turn. A
 map is public and the same for every row, so it costs no privacy. `Projection` is fitted to public rows
@@ -91,13 +92,13 @@ def training_first(n_rows: int, share: float | None) -> IntArray:
     return np.concatenate([np.flatnonzero(~is_held), np.flatnonzero(is_held)])
 
 
-def move_held_out_last(X: FloatArray, y: FloatArray, share: float) -> None:
-    """Move the held-out rows of X (n, d) and y (n,) after the others, in order and in place.
+def move_held_out_last(share: float, *of_rows: FloatArray) -> None:
+    """Move what the held-out rows have in arrays (n, ...) after the others, in order and in place.
 
     Takes a copy of the rows held out and of a block of the others, because a shard may fill the memory.
     """
-    is_held = is_held_out(len(y), share)
-    for values in (X, y):
+    is_held = is_held_out(len(of_rows[0]), share)
+    for values in of_rows:
         held_out, end = values[is_held], 0
         for start in range(0, len(values), _BLOCK):
             others = values[start : start + _BLOCK][~is_held[start : start + _BLOCK]]
@@ -128,6 +129,16 @@ class Person(Strict):
         Literal["refuse", "alone"],
         Field(description="a row without an identifier is refused, or is a person by itself"),
     ] = "refuse"
+
+
+class RowWeights(Strict):
+    """The column of each row's weight in [0, 1], a public rule such as the part of a region that a survey asked.
+
+    A row counts so much in training and evaluation, truncated to a multiple of 2^-16. The number of examples that is
+    public counts a row of weight 0 too.
+    """
+
+    column: Name
 
 
 # ── losses that a study may name ─────────────────────────────────────────────
@@ -340,7 +351,8 @@ class Study(Strict):
     what it is and what for, as a column's ``description`` and ``unit`` do: all of it is in the digest that parties
     approve, so nobody's words change under them. ``hold_out`` is the share of each owner's rows that is kept for
     evaluation; see `parley.common.data.study`. ``class_weights`` are those of its runs, unless a run states others; see
-    `parley.common.data.class_weights`. If ``person`` is stated, examples are persons, each of all its rows.
+    `parley.common.data.class_weights`. If ``person`` is stated, examples are persons, each of all its rows. With
+    ``row_weights`` each row counts as much as its column says.
     """
 
     format: Literal["parley-study-2"] = "parley-study-2"
@@ -368,6 +380,7 @@ class Study(Strict):
     hold_out: HoldOut | None = None
     class_weights: Annotated[ClassWeights | None, Field(exclude_if=lambda stated: stated is None)] = None
     person: Annotated[Person | None, Field(exclude_if=lambda stated: stated is None)] = None
+    row_weights: Annotated[RowWeights | None, Field(exclude_if=lambda stated: stated is None)] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -439,6 +452,16 @@ class Study(Strict):
             )
         return self
 
+    @model_validator(mode="after")
+    def _weights_are_a_column(self) -> Self:
+        names = (*self.table_names, *([self.person.column] if self.person else []))
+        if self.row_weights is not None and self.row_weights.column in names:
+            raise ValueError(
+                f"row_weights: {self.row_weights.column!r} is a feature, the label or the person's: weights have a "
+                "column of their own"
+            )
+        return self
+
     @property
     def unit(self) -> Literal["replace_one", "person"]:
         """What its runs hide, and what is counted as an example: a record, or all rows of a person."""
@@ -448,6 +471,11 @@ class Study(Strict):
     def most_rows(self) -> int:
         """The most rows that an example has: 1 unless it is a person."""
         return 1 if self.person is None else self.person.most_rows
+
+    @property
+    def of_rows(self) -> Study:
+        """The same columns for rows that are public: each is an example of weight 1, whose it is says nothing."""
+        return self.model_copy(update={"person": None, "row_weights": None})
 
     @property
     def named(self) -> tuple[Feature | Category, ...]:
@@ -468,6 +496,16 @@ class Study(Strict):
     def table_names(self) -> tuple[str, ...]:
         """The columns of an owner's table: the features in order, then the label."""
         return (*(name for feature in self.features for name in feature.table_names), self.label.name)
+
+    @property
+    def columns_beside(self) -> tuple[str, ...]:
+        """The columns of an owner's table that are no feature and no label: of the person and of rows' weights."""
+        return tuple(stated.column for stated in (self.person, self.row_weights) if stated is not None)
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """All columns of an owner's table that are read."""
+        return (*self.table_names, *self.columns_beside)
 
     @property
     def column_names(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,18 +19,19 @@ import numpy as np
 import pyarrow as pa
 
 from parley.common.arrays import BoolArray, FloatArray, IntArray
-from parley.common.data.cells import Column, Entries
+from parley.common.data.cells import Block, Column, Entries
 from parley.common.data.columns import missing_policy
+from parley.common.data.persons import PersonKeys
 from parley.common.encoding.texts import text_of
 from parley.common.errors import InvalidDataError
 from parley.common.files.arrow import TableStream, column_of
+from parley.common.files.identifiers import keys_of_array
 from parley.common.files.kinds import UNPACK, check_names, check_text, reading
 
 if TYPE_CHECKING:
+    from parley.common.data.sparse_loading import SparseLoading
     from parley.common.data.study import Study
 
-SparseBlock: TypeAlias = tuple[Entries, Column]
-"""The entries and the labels of some rows."""
 _Lists: TypeAlias = tuple[FloatArray, IntArray, BoolArray]
 _LIBSVM = frozenset({".svm", ".libsvm"})
 _LISTS = (
@@ -42,6 +44,29 @@ _LINES = 2**12
 _SPACE = re.compile(r"\s+")
 _ENTRIES = re.compile(r"\s*(?:[^\s:]+:[^\s:]+(?:\s+|$))*")
 """A line of entries without fault; in other lines, what is no entry becomes an entry that is not a number."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseBlock:
+    """The entries and the labels of some rows; and if a study says so, their weights and persons."""
+
+    entries: Entries
+    labels: Column
+    beside: Block = field(default_factory=dict)
+    keys: PersonKeys | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+        return len(self.labels)
+
+    def add_to(self, loading: SparseLoading, start: int) -> None:
+        """Have a shard under construction take the rows, from ``start`` on."""
+        if self.keys is not None:
+            loading.identify(self.keys)
+        loading.add_entries(start, self.entries)
+        loading.add_label(start, self.labels)
+        loading.add(start, self.beside)
 
 
 def is_libsvm(path: Path) -> bool:
@@ -72,7 +97,7 @@ def sparse_blocks(path: Path, study: Study) -> tuple[int, Sequence[str], Iterato
     with ParquetFile(path, pre_buffer=False) as file:
         n_rows, names = file.metadata.num_rows, file.schema_arrow.names
     check_names(path, names)
-    return n_rows, names, _list_file_blocks(path, study) if set(study.table_names) <= set(names) else iter(())
+    return n_rows, names, _list_file_blocks(path, study) if set(study.source_names) <= set(names) else iter(())
 
 
 def libsvm_table(path: Path, study: Study) -> TableStream:
@@ -97,7 +122,7 @@ def libsvm_table(path: Path, study: Study) -> TableStream:
 
 def _libsvm_blocks(path: Path) -> Iterator[SparseBlock]:
     for labels, entry_texts in _split_lines(path):
-        yield _entries(entry_texts), _labels(labels)
+        yield SparseBlock(_entries(entry_texts), _labels(labels))
 
 
 def _split_lines(path: Path) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
@@ -159,7 +184,7 @@ def _list_file_blocks(path: Path, study: Study) -> Iterator[SparseBlock]:
     from pyarrow.parquet import ParquetFile  # noqa: PLC0415 -- as above
 
     with ParquetFile(path, pre_buffer=False) as file:
-        yield from list_blocks(file.iter_batches(_LINES, columns=list(study.table_names), use_threads=False), study)
+        yield from list_blocks(file.iter_batches(_LINES, columns=list(study.source_names), use_threads=False), study)
 
 
 def list_blocks(batches: Iterable[Any], study: Study) -> Iterator[SparseBlock]:
@@ -168,9 +193,13 @@ def list_blocks(batches: Iterable[Any], study: Study) -> Iterator[SparseBlock]:
     drops = missing_policy(study.features[0], study.missing) == "drop"
     for batch in batches:
         places, values = (_lists(batch.column(name), name) for name in study.table_names[:-1])
-        yield (
+        yield SparseBlock(
             _paired(places, _without_gaps(values) if drops else values),
             column_of(batch.column(label), as_number=label not in study.text_names),
+            {study.row_weights.column: column_of(batch.column(study.row_weights.column), as_number=True)}
+            if study.row_weights
+            else {},
+            keys_of_array(batch.column(study.person.column), study.person.column) if study.person else None,
         )
 
 

@@ -22,6 +22,7 @@ from parley.common.data.cells import MISSING_TEXTS, as_coded, as_numbers
 from parley.common.data.columns import Feature
 from parley.common.data.faults import MOST_COLUMNS, CodeWatch, Doubt, FaultKind, UnfitDataError, remedies, with_yes_last
 from parley.common.data.loading import NARROW, Loaded
+from parley.common.data.persons import PersonCounts
 from parley.common.data.study import Study
 from parley.common.encoding.texts import shortened, so_many, spelling
 from parley.common.errors import InvalidDataError
@@ -42,6 +43,7 @@ from parley.common.strict import PLAIN
 
 _MOST_EMPTY = 0.5
 _MOST_NAMED = 5
+_OF_PERSONS = frozenset({"person", "most_rows", "persons"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class StudyFit:
     - ``file`` is the first of several files that has a fault, where that is known.
     - ``notes`` say how the table is read.
     - ``doubts`` are columns that fit and are most likely read wrongly, unless the owner takes the table ``as_is``.
+    - ``person`` is the column that says whose a row is, ``persons`` counts them, and ``most_rows`` is how many rows of
+      one the study lets count. A study without persons has none of it.
     """
 
     study: str
@@ -76,6 +80,9 @@ class StudyFit:
     notes: tuple[str, ...] = ()
     doubts: tuple[Doubt, ...] = ()
     as_is: bool = False
+    person: str = ""
+    most_rows: int = 1
+    persons: PersonCounts | None = None
 
     @property
     def fits(self) -> bool:
@@ -84,8 +91,13 @@ class StudyFit:
 
     @property
     def has_room(self) -> bool:
-        """Whether all rows have valid values, and there are enough rows."""
-        return self.n_rows is not None and self.n_rows >= self.minimum_rows
+        """Whether all rows have valid values, and there are enough rows, or persons."""
+        return self.n_examples is not None and self.n_examples >= self.minimum_rows
+
+    @property
+    def n_examples(self) -> int | None:
+        """The number of rows, or of persons if the study has such; None where the table was not loaded."""
+        return self.n_rows if self.persons is None else self.persons.persons
 
     @property
     def mostly_empty(self) -> bool:
@@ -104,7 +116,8 @@ class StudyFit:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report for programs."""
-        return {"fits": self.fits, **asdict(self), "absent": self.absent, "mostly_empty": self.mostly_empty}
+        report = {"fits": self.fits, **asdict(self), "absent": self.absent, "mostly_empty": self.mostly_empty}
+        return report if self.person else {name: value for name, value in report.items() if name not in _OF_PERSONS}
 
     def lines(self) -> list[str]:
         """Return the report for people, the verdict first."""
@@ -113,18 +126,54 @@ class StudyFit:
 
     def _verdict(self) -> str:
         if self.fits and self.n_rows:
-            return f"the data fits {self.study}: {so_many(self.n_rows, 'row')}"
+            words = self.persons.words if self.persons else so_many(self.n_rows, "row")
+            return f"the data fits {self.study}: {words}"
         if self.has_room:
             columns = "column is" if len(self.doubted) == 1 else "columns are"
             return f"the data does not fit {self.study}: {len(self.doubted):,} {columns} most likely read wrongly"
-        if self.n_rows is not None:
-            return f"the data does not fit {self.study}: {self.n_rows:,} rows, and {self.minimum_rows:,} are needed"
+        if self.n_examples is not None:
+            units = "persons" if self.persons else "rows"
+            return (
+                f"the data does not fit {self.study}: {self.n_examples:,} {units}, and {self.minimum_rows:,} are needed"
+            )
         columns = "column does" if len(self.faults) == 1 else "columns do"
         return f"the data does not fit {self.study}: {len(self.faults):,} {columns} not"
 
     def _warnings(self) -> list[str]:
         """Return warnings about a table that fits."""
-        return [*self._emptiness(), *self._narrowness()]
+        return [*self._oddness(), *self._emptiness(), *self._narrowness()]
+
+    def _oddness(self) -> list[str]:
+        """Return warnings that the column of persons may be another one than the study means."""
+        counts = self.persons
+        if counts is None:
+            return []
+        lines = []
+        if counts.most == 1 and counts.rows > 1:
+            lines.append(
+                f"warning: each row has another {self.person!r}: is this a row's number? Then persons are records, and "
+                "somebody who has several rows is hidden in pieces"
+            )
+        if counts.persons == 1 and counts.rows > 1:
+            lines.append(f"warning: all rows have one {self.person!r}: they count as one person's")
+        if counts.left_out:
+            lines.append(
+                f"warning: {so_many(counts.left_out, 'row')} of persons with more than {self.most_rows:,} are left "
+                "out: the study lets no more of one count"
+            )
+        if counts.alike:
+            differ = "differs" if counts.alike == 1 else "differ"
+            lines.append(
+                f"warning: {so_many(counts.alike, 'identifier')} of {self.person!r} {differ} from another by capitals, "
+                "leading zeros or the like alone, and stand for the same person"
+            )
+        if counts.missing:
+            count = "counts as a person by itself" if counts.missing == 1 else "count as a person each"
+            lines.append(
+                f"warning: {so_many(counts.missing, 'row')} without {self.person!r} {count}: somebody who has such "
+                "rows beside others is hidden in pieces"
+            )
+        return lines
 
     def _narrowness(self) -> list[str]:
         """Return a warning that rows differ little, since the study expects far wider values."""
@@ -142,7 +191,8 @@ class StudyFit:
         if self.n_rows is None or not self.mostly_empty:
             return []
         counts = ", ".join(f"{name} in {rows:,}" for name, rows in list(self.missing.items())[:_MOST_NAMED])
-        empty = f"{round(self.dropped * self.n_rows):,} of its {self.n_rows:,} rows ({self.dropped:.2%})"
+        n_rows = self.n_rows - (self.persons.left_out if self.persons else 0)
+        empty = f"{round(self.dropped * n_rows):,} of its {n_rows:,} rows ({self.dropped:.2%})"
         remedy = 'a study may leave such columns out, or put a "fill" there by "missing": "value"'
         return [
             f"warning: {empty} miss a value and would be empty ones, which teach nothing",
@@ -175,6 +225,11 @@ class StudyFit:
         ]
         if self.dropped and not self.mostly_empty:
             hints.append(f"{self.dropped:.2%} of the rows miss a value and are kept as empty ones")
+        if self.persons and not self.persons.alike and not self.persons.missing:
+            hints.append(
+                f"{self.person}: no row is without one, and none differs from another by capitals, leading zeros or "
+                "the like alone"
+            )
         if self.extra:
             names = ", ".join(self.extra[:MOST_COLUMNS]) + (" ..." if len(self.extra) > MOST_COLUMNS else "")
             hints.append(f"not in the study, and never read: {names}")
@@ -189,7 +244,7 @@ def fit_of(
 
     Any other InvalidDataError passes: then there is no table, or no row.
     """
-    read = frozenset(match_columns(names, study.table_names).values())
+    read = frozenset(match_columns(names, study.source_names).values())
     extra = tuple(shortened(name) for name in names if name and name not in read)
     numbers = {
         feature.name for feature in study.named if isinstance(feature, Feature) and feature.upper - feature.lower > 1
@@ -200,7 +255,7 @@ def fit_of(
     try:
         loaded = load()
     except UnfitDataError as error:
-        order = {name: place for place, name in enumerate(study.table_names)}
+        order = {name: place for place, name in enumerate(study.source_names)}
         faults = {
             name: dict(error.rows[name]) for name in sorted(error.rows, key=lambda name: order.get(name, math.inf))
         }
@@ -215,10 +270,12 @@ def fit_of(
             notes=error.notes,
             doubts=error.doubts,
             as_is=as_is,
+            person=study.person.column if study.person else "",
+            most_rows=study.most_rows,
         )
     return StudyFit(
         study.name,
-        int(loaded.shard.n_examples),
+        loaded.persons.rows if loaded.persons else int(loaded.shard.n_examples),
         minimum_rows,
         {},
         extra,
@@ -231,6 +288,9 @@ def fit_of(
         notes=loaded.notes,
         doubts=loaded.doubts,
         as_is=as_is,
+        person=study.person.column if study.person else "",
+        most_rows=study.most_rows,
+        persons=loaded.persons,
     )
 
 

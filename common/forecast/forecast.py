@@ -9,12 +9,14 @@ should take part.
 *In the label's own terms.* Of two classes, by the logistic loss, the error exceeds the least that any classifier has by
 at most sqrt(2 (f - f*)), if some weights have the population's own probabilities (Zhang 2004, Annals of Statistics 32,
 section 3); of more classes the same holds by Pinsker's inequality. Nothing is said where that is .5 or more. Of a
-regression f - f* is half of what the mean squared error has over the least, so the root of the error exceeds the
-least root by at most sqrt(2 (f - f*)), the label's bounds being -1 and +1; and where the study tells the label's
-deviation s, R^2 falls short of the largest that any weights have by 2 (f - f*) / s^2. Where the study tells that, or
-classes' shares, the best model that looks at no feature has a forecast too: a run that is not expected to do better
-teaches nothing. With class weights all of it is about a population in which classes are as common as their rows count
-(`parley.common.forecast.weighted_classes`), and nothing is said of the error.
+regression f - f* is half of what the mean squared error has over the least, so the root of the error exceeds the least
+root by at most sqrt(2 (f - f*)), the label's bounds being -1 and +1; and where the study tells the label's deviation s,
+R^2 falls short of the largest that any weights have by 2 (f - f*) / s^2. Where the study tells that, or classes'
+shares, the best model that looks at no feature has a forecast too: a run that is not expected to do better teaches
+nothing. Where examples are persons, so is the population, in which each counts once, and the sample is as large as
+there are persons: how many rows they have is nobody's to know. With class weights all of it is about a population in
+which classes are as common as their rows count (`parley.common.forecast.weighted_classes`), and nothing is said of the
+error.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -35,6 +37,7 @@ from parley.common.forecast.label_figures import LabelFigure, label_figures, wha
 from parley.common.forecast.tilted_risk import FAILURE, LikelyBound, TiltedRisk, squared_length
 from parley.common.forecast.weighted_classes import as_unweighted
 from parley.common.learning.losses import Logistic, Loss, Softmax, Squared, loss_at_zero
+from parley.common.privacy.guarantee import EXAMPLE_NAMES
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.cautions import cautions
 from parley.common.protocol.facts import FederationFacts
@@ -44,6 +47,11 @@ ASSUMPTIONS = (
     "the data are like the sets that the forecast's ranges were chosen by; of rare classes the excess may be less",
     "clipping and projection hardly ever bind, but where a 1-norm is clipped",
 )
+OF_PERSONS = (
+    "figures count each person once, by the mean of its rows, and so do the shares, or mean and deviation, that the "
+    "study states: where some have many rows, figures of rows differ"
+)
+"""What the forecast of a run whose examples are persons assumes besides."""
 _OWN_LAMBDAS = (1e-4, 1e-3, 1e-2, 1e-1)
 """By which an owner alone may regularise, beside the run's."""
 _OF_EACH_CLASS = {"auc", "balanced_recall"}
@@ -94,7 +102,7 @@ class Forecast:
     R^2 is less than the largest, as long as the excess is in its interval; None where nothing is known. ``constant`` is
     the excess of the best model that looks at no feature, None where the study does not tell enough of its label.
     ``figures`` are in the label's own terms, with all owners; ``unstated`` says what the study lacks for them.
-    ``cautions`` are those of the run's parameters and budgets.
+    ``cautions`` are those of the run's parameters and budgets; ``unit`` is what an example is.
     """
 
     excess: Interval
@@ -112,6 +120,7 @@ class Forecast:
     cautions: tuple[str, ...] = ()
     rate: float = RATE
     assumptions: tuple[str, ...] = ASSUMPTIONS
+    unit: Literal["replace_one", "person"] = "replace_one"
 
     @property
     def warning(self) -> str | None:
@@ -120,7 +129,7 @@ class Forecast:
         if self.constant is not None and self.constant.estimate <= self.excess.estimate:
             words.append(
                 f"a model that looks at no feature is expected to come as close ({self.constant.estimate:.3g}): "
-                "more owners, more rows or a larger epsilon are needed"
+                f"more owners, more {EXAMPLE_NAMES[self.unit]} or a larger epsilon are needed"
             )
         return "; ".join(words) or None
 
@@ -182,6 +191,8 @@ def forecast(algorithm: Algorithm, facts: FederationFacts, *, has_threshold: boo
         ),
         unstated=what_to_state(facts.study),
         cautions=warnings,
+        assumptions=(*ASSUMPTIONS, OF_PERSONS) if facts.unit == "person" else ASSUMPTIONS,
+        unit=facts.unit,
     )
 
 
@@ -190,10 +201,10 @@ def _figures(run: CoalitionRun, problem: Problem) -> tuple[LabelFigure, ...]:
     if run.facts.study is None or what_to_state(run.facts.study) is not None:
         return ()
     least = run.facts.minimum_contributors
-    most_rows = run.facts.n_examples.astype(np.float64).max(keepdims=True)
-    (alone,) = _best_alone(problem, most_rows, run.method.regularization)
+    largest = run.facts.n_examples.astype(np.float64).max(keepdims=True)
+    (alone,) = _best_alone(problem, largest, run.method.regularization)
     loads = run.load(least, 1), run.load(least, -1)
-    own = Load(sample=1 / float(most_rows[0]))
+    own = Load(sample=1 / float(largest[0]))
     return label_figures(run.facts.study, problem, (run.response, *loads), (alone, own))
 
 
@@ -201,8 +212,8 @@ def _owners(coalitions: Coalitions, excess: float, members: Members, regularizat
     """Yield the forecast of each owner; ``excess`` is that of the best coalition."""
     facts, values = coalitions.facts, coalitions.values(members).tolist()
     alone = _alone(Problem.of(facts), facts.n_examples.astype(np.float64), regularization)
-    rows = zip(facts.parties, values, members.tolist(), alone, strict=True)
-    for name, value, recommended, by_itself in rows:
+    owners = zip(facts.parties, values, members.tolist(), alone, strict=True)
+    for name, value, recommended, by_itself in owners:
         joined = excess if recommended else excess - value
         yield OwnerForecast(name, value, recommended, by_itself, joined < by_itself.estimate)
 

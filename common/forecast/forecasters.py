@@ -18,6 +18,7 @@ from parley.common.algorithms import REGISTRY
 from parley.common.errors import InvalidInputError
 from parley.common.forecast.dynamics import Answers, Average, Descent, Forecaster, Method, Tilt
 from parley.common.privacy import calibration
+from parley.common.privacy.guarantee import EXAMPLE_NAMES
 from parley.common.privacy.mechanisms.objective import FOR_THE_SOLVER
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts, OwnFacts
@@ -258,9 +259,14 @@ def _no_noise(_algorithm: Pooled, _facts: OwnFacts) -> Answers:
 
 def _describe(algorithm: Describe, facts: FederationFacts) -> str:
     """Say how wide the interval of each count will be if all contribute."""
-    reach, rows = 1.96 * algorithm.deviation(facts, range(len(facts.parties))), facts.n_total
-    reach = min(reach, float(rows))
-    return f"it trains no model: of {rows:,} rows, each count will be right to ± {reach:,.0f} rows ({reach / rows:.1%})"
+    reach, n, examples = (
+        1.96 * algorithm.deviation(facts, range(len(facts.parties))),
+        facts.n_total,
+        EXAMPLE_NAMES[facts.unit],
+    )
+    reach = min(reach, float(n))
+    right = f"± {reach:,.0f} {examples} ({reach / n:.1%})"
+    return f"it trains no model: of {n:,} {examples}, each count will be right to {right}"
 
 
 def _ensemble(algorithm: Ensemble, facts: FederationFacts) -> str:

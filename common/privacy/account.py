@@ -141,6 +141,26 @@ class Cost:
         is_earlier = (agreed.variance, agreed.excess) == (agreed.gdp, 0)
         return (replace(self, variance=self.gdp, excess=0) if is_earlier else self).exceeds(agreed)
 
+    def to_group(self, records: int) -> Cost:
+        """Return what this total of releases that hide a record each costs so many records, exchanged at once.
+
+        r records are r steps from one table to the other. So what mu covers for a record, r mu covers for them, and
+        pure epsilons are r times as large (Dong, Roth & Su, "Gaussian Differential Privacy", 2022, section 2.4): exact,
+        release by release, where noise is Gaussian or Laplace. ``delta`` stays, and is none of theirs: it says that the
+        epsilons are not pure. Raises InvalidInputError for slack, about which nothing is known but for one record.
+        """
+        if self.slack and records > 1:
+            raise InvalidInputError("of a claim, or of slack, nothing is known but what it promises to one record")
+        square = records**2 * self.gdp
+        return Cost(
+            records * self.epsilon,
+            self.delta,
+            square,
+            self.slack,
+            square if records > 1 else self.variance,
+            0 if records > 1 else self.excess,
+        )
+
     def __mul__(self, times: int) -> Cost:
         return Cost(*(times * unit for unit in self.units))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,6 +32,8 @@ UNIT_NAMES: Mapping[Unit, str] = {
     "auxiliary_row": "public row",
 }
 """The one word for each unit, on pages and cards, in refusals and certificates."""
+EXAMPLE_NAMES: Mapping[Unit, str] = {"replace_one": "rows", "person": "persons"}
+"""What a run's examples are that hides so much, as words about sizes call them."""
 
 
 def hides(stronger: Adjacency, weaker: Adjacency, overlap: int = 1) -> bool:
@@ -46,6 +48,18 @@ def hides(stronger: Adjacency, weaker: Adjacency, overlap: int = 1) -> bool:
     if weaker in {stronger, "replace_one"}:
         return True
     return stronger == "whole_party" and overlap == 1
+
+
+def weakest(adjacencies: Iterable[Adjacency]) -> Adjacency:
+    """Return what all of these hide, with one owner, which is the least of them; ``whole_party`` of none.
+
+    >>> weakest(["whole_party", "person"]), weakest(["person", "replace_one"]), weakest([])
+    ('person', 'replace_one', 'whole_party')
+    """
+    least: Adjacency = "whole_party"
+    for adjacency in adjacencies:
+        least = adjacency if hides(least, adjacency) else least
+    return least
 
 
 NEXT_TO_NOTHING = 20

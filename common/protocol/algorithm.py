@@ -122,6 +122,11 @@ class Algorithm(ABC):
                 "the algorithm hides one row each, and the study's examples are persons, who may have several: to "
                 "train, take dp_gd, average or release"
             )
+        if not self.persons and facts.study is not None and facts.study.row_weights is not None:
+            raise InvalidInputError(
+                "the algorithm counts all rows alike, and the study's have weights: to train, take dp_gd, average or "
+                "release"
+            )
         if facts.norm not in self.norms:
             raise InvalidInputError(
                 "the algorithm's noise hides rows of 2-norm at most 1, and the study's are bounded in the largest "

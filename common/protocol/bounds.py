@@ -1,9 +1,9 @@
 """The public bound of a sum of answers: honest parties exceed it only with a chance of 2^-60.
 
-Each row adds to an answer at most as much as it moves it, because a row that was dropped adds nothing; if all the data
-of a party is hidden, the same holds for that. So an exact answer of n rows is at most n times the sensitivity, in each
-number; its noise is bounded by its tail. An answer whose noise is inside a minimisation has no such bound, nor has one
-that is a function of noisy numbers.
+Each example, a record or a person, adds to an answer at most as much as it moves it, because one whose rows were all
+dropped adds nothing; if all the data of a party is hidden, the same holds for that. So an exact answer of n examples is
+at most n times the sensitivity, in each number; its noise is bounded by its tail. An answer whose noise is inside a
+minimisation has no such bound, nor has one that is a function of noisy numbers.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def largest_exact(algorithm: Algorithm, query: Query, facts: FederationFacts, co
     """Return the largest absolute value of these parties' sum without its noise; infinite if there is no bound."""
     if algorithm.roles or not _keeps_numbers(algorithm.proof(query, facts.of(0))):  # without roles all do the same
         return float("inf")
-    hides_rows = algorithm.adjacency == "replace_one"
+    hides_examples = algorithm.adjacency == "replace_one"
     reaches = [
         float(np.max(algorithm.sensitivity(query, facts.of(index))))
-        * (int(facts.n_examples[index]) if hides_rows else 1)
+        * (int(facts.n_examples[index]) if hides_examples else 1)
         for index in contributors
     ]
     return math.fsum(reaches) + len(reaches) * float(from_wire(np.array(1), facts.wire_shift))
@@ -60,7 +60,7 @@ def reach_of_noise(
 ) -> FloatArray:
     """Return how far the noise of these parties reaches, (m,).
 
-    Their own code adds it to the answer of a dropped row.
+    Their own code adds it to the answer of a dropped example.
     """
     by_size: dict[int, list[int]] = {}  # budgets are the strictest under a secure sum, so only sizes differ
     for index in contributors:
@@ -72,7 +72,8 @@ def reach_of_noise(
 
 def _reach(algorithm: Algorithm, query: Query, facts: OwnFacts) -> FloatArray:
     """Return the reach of one party's noise, (m,)."""
-    row = Shard(np.zeros((1, facts.n_features)), np.ones(1), norm=facts.norm)
-    prepared = algorithm.prepare(row, facts)
+    begins = np.ones(1, dtype=np.bool_) if facts.unit == "person" else None
+    dropped = Shard(np.zeros((1, facts.n_features)), np.ones(1), norm=facts.norm, begins=begins)
+    prepared = algorithm.prepare(dropped, facts)
     noisy, exact = (algorithm.local(query, prepared, facts, noise) for noise in (ReachOfNoise(), NoNoise()))
     return to_reals(noisy - exact)

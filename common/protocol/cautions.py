@@ -43,16 +43,16 @@ def _of_rare_classes(facts: FederationFacts) -> tuple[str, ...]:
 def _of_delta(algorithm: Algorithm, facts: FederationFacts) -> tuple[str, ...]:
     """Warn about a delta that the run spends.
 
-    n counts all that the promise is to, at all parties: each record, or party, may be published with the probability
-    delta of its own party, so it is their sum over all that says how many. The smallest party's n would let a run
-    publish a record of every few parties without a word.
+    n counts all that the promise is to, at all parties: each record, person or party, may be published with the
+    probability delta of its own party, so it is their sum over all that says how many. The smallest party's n would let
+    a run publish a record of every few parties without a word.
     """
     visible = facts.curated() if algorithm.curator else facts
-    by_party = algorithm.adjacency == "whole_party"
-    counts = np.ones(len(visible.parties)) if by_party else visible.n_examples
+    hidden = algorithm.adjacency_of(visible.unit)
+    counts = np.ones(len(visible.parties)) if hidden == "whole_party" else visible.n_examples
     n = int(counts.sum())
     mean = float((counts * visible.everyone.own_delta).sum()) / max(n, 1)
-    words = delta_caution(mean, n, "parties" if by_party else f"{UNIT_NAMES[facts.unit]}s")
+    words = delta_caution(mean, n, "parties" if hidden == "whole_party" else f"{UNIT_NAMES[hidden]}s")
     return words if words and any(_spends_delta(algorithm, visible.of(index)) for index in _distinct(visible)) else ()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from parley.common.data.shard import Shard
 from parley.common.data.sparse import SparseShard
+from parley.common.data.weighing import sizes
 from parley.common.encoding.fixed_point import from_wire, sum_of_answers, to_wire
 from parley.common.errors import InvalidInputError
 from parley.common.learning.model import Model
@@ -39,7 +40,8 @@ class Simulation:
     def of(cls, algorithm: Algorithm, shard: Shard, facts: FederationFacts, noise: Noise) -> Self:
         """Prepare the shards of a federation.
 
-        Raises InvalidInputError for another number of shards, or if the algorithm cannot be run on such facts.
+        Raises InvalidInputError for another number of shards, shards of other examples than the facts are about, or if
+        the algorithm cannot be run on such facts.
         """
         if shard.y.shape[:-1] != (len(facts.parties),):
             raise InvalidInputError(f"{len(facts.parties)} parties need a stack of as many shards")
@@ -47,6 +49,7 @@ class Simulation:
             raise InvalidInputError(f"the shards' norm is {shard.norm!r}, and the parties agreed on {facts.norm!r}")
         if facts.row_entries is not None and SparseShard.of(shard).most_entries > facts.row_entries:
             raise InvalidInputError(f"a row has more entries than the {facts.row_entries} that the parties agreed on")
+        _check_persons(shard, facts)
         algorithm.check_rows(facts)
         lengths = ((question.answer, *question.message[:1]) for question in algorithm.questions(facts))
         longest = max(chain.from_iterable(lengths), default=1)
@@ -68,6 +71,17 @@ class Simulation:
         else:
             value = np.concatenate(list(answers))
         return Reply(from_wire(value, facts.wire_shift), tuple(range(len(facts.parties))))
+
+
+def _check_persons(shard: Shard, facts: FederationFacts) -> None:
+    """Raise InvalidInputError unless the shards' examples are what the facts say: records, or persons of so many rows.
+
+    Noise that hides one row would be added to sums of persons, or persons hidden row by row, were this not so.
+    """
+    if (shard.begins is not None) != (facts.unit == "person"):
+        raise InvalidInputError("the shards' examples are persons and the run's are records, or the other way around")
+    if shard.begins is not None and int(sizes(shard.begins).max(initial=0)) > facts.most_rows:
+        raise InvalidInputError(f"a person has more rows than the {facts.most_rows} that the parties agreed on")
 
 
 @dataclass(frozen=True, slots=True)

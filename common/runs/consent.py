@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
-from pydantic import FiniteFloat, NonNegativeInt, PositiveInt
+from pydantic import Field, FiniteFloat, NonNegativeInt, PositiveInt
 
 from parley.common.encoding.texts import so_many
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Cost, limit
-from parley.common.privacy.guarantee import Adjacency, View
+from parley.common.privacy.guarantee import UNIT_NAMES, Adjacency, View, hides
 from parley.common.runs.pricing import lengths, limit_of
-from parley.common.strict import Digest, PlainName, Strict
+from parley.common.strict import Digest, Name, PlainName, Strict
 
 if TYPE_CHECKING:
+    from parley.common.data.study import Study
     from parley.common.protocol.algorithm import Algorithm
     from parley.common.runs.specification import Member, RunSpec
 
@@ -37,7 +38,8 @@ class OwnerRules(Strict):
     Telling them harms no owner: they say what it wants, nothing about its data, and a learner that may ask finds the
     figures by runs that are refused, for nothing. ``public_rows`` are digests, which reveal only to someone who has the
     rows that these are allowed. What the owner alone decides, such as the classifier that it trains, is not among them,
-    nor is whom it trusts.
+    nor is whom it trusts. ``person`` is the column of its table that says whose a row is, if the owner has pinned one;
+    it is left out where there is none.
     """
 
     algorithms: tuple[PlainName, ...]
@@ -52,6 +54,7 @@ class OwnerRules(Strict):
     public_rows: tuple[Digest, ...] | None
     round_bytes: NonNegativeInt
     body_bytes: NonNegativeInt
+    person: Annotated[Name | None, Field(exclude_if=lambda column: column is None)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,10 @@ class ReviewedRun:
             yield "algorithms", f"the owner does not allow {name}"
         if self.algorithm.curator and len(spec.parties) > 1:
             yield "algorithms", f"{name} needs a curator who holds all data"
-        if reason := _hides_too_little(self.algorithm.adjacency, rules, name):
+        if reason := _hides_others(spec.study, rules):
+            yield "person", reason
+        hidden = self.algorithm.adjacency_of(spec.study.unit)
+        if reason := _hides_too_little(hidden, rules, name, spec.overlap):
             yield "adjacency", reason
         if spec.public and rules.public_rows is not None and spec.public.digest not in rules.public_rows:
             yield "public_rows", "the owner does not allow these public rows"
@@ -145,8 +151,44 @@ def dear(cost: Cost, adjacency: Adjacency, rules: OwnerRules) -> Iterator[Object
             yield f"max_{name}_per_run", f"{reason}; one may cost {may / unit:g}"
 
 
-def _hides_too_little(adjacency: Adjacency, rules: OwnerRules, subject: str) -> str | None:
+def _hides_too_little(adjacency: Adjacency, rules: OwnerRules, subject: str, overlap: int = 1) -> str | None:
     """Return why the owner does not accept a run that hides by this adjacency, or None."""
-    if rules.adjacency == "whole_party" and adjacency != "whole_party":
-        return f"the owner protects all its data at once, and {subject} protects one record"
-    return None
+    if hides(adjacency, rules.adjacency, overlap):
+        return None
+    if rules.adjacency == "whole_party":
+        return f"the owner protects all its data at once, and {subject} protects one {UNIT_NAMES[adjacency]}"
+    if adjacency == "whole_party":
+        return (
+            f"the owner protects each person, who may have rows with up to {overlap} of the owners, and {subject} "
+            "hides all that one of them holds: take an algorithm that hides persons, or an overlap of 1 if it is true"
+        )
+    column = "..." if rules.person is None else rules.person
+    return (
+        f"the owner protects each person, all rows at once, and {subject} protects one record: agree with the owners "
+        f'on a study that says whose a row is, person = {{"column": "{column}"}}'
+    )
+
+
+def _hides_others(study: Study, rules: OwnerRules) -> str | None:
+    """Return why the owner does not accept whom a study takes for a person, or None.
+
+    The owner alone says which column of its table that is: a learner that names the number of a row as the person would
+    make persons of rows, and their promise that to a record.
+    """
+    column = study.person.column if study.person else None
+    if column == rules.person:
+        return None
+    if column is None:
+        return (
+            f"the owner's rows belong to persons by the column {rules.person!r}, and the study {study.name} names no "
+            f'person: agree with the owners on one with person = {{"column": "{rules.person}"}}'
+        )
+    if rules.person is None:
+        return (
+            f"the study {study.name} takes {column!r} for the column that says whose a row is, and the owner has not "
+            f'pinned it: if it is that, the owner says data.person = "{column}" in its settings'
+        )
+    return (
+        f"the study {study.name} takes {column!r} for the column that says whose a row is, and the owner pins "
+        f"{rules.person!r}: agree with the owners on a study with that"
+    )

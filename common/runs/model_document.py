@@ -53,7 +53,8 @@ class Promise(Strict):
     view: Annotated[View, Field(description="what the adversary sees: the final model, or all that the learner sees")]
     calibration: Annotated[Calibration, Field(description="whose noise: the paper's, or the least that a proof allows")]
     adjacency: Annotated[
-        Unit, Field(description="what is hidden: one record, all the data of a party, or a public row")
+        Unit,
+        Field(description="what is hidden: one record, all rows of a person, all of a party's data, or a public row"),
     ]
     trust: Annotated[int, Field(description="how many parties may collude with the adversary")]
     assumptions: tuple[str, ...]
@@ -219,7 +220,7 @@ def model_document(
         "rounds": len(spec.questions()),
         "public": spec.public and spec.public.model_dump(mode="json"),
         "contributors": list(contributors),
-        "adjacency": spec.build().adjacency,
+        "adjacency": spec.build().adjacency_of(spec.study.unit),
         "guarantees": [
             dict(guarantee) | {"assumptions": [*guarantee["assumptions"], *assumed]} for guarantee in guarantees
         ],

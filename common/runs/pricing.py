@@ -29,7 +29,7 @@ from parley.common.privacy.co_owner import with_part
 from parley.common.privacy.composition import releases
 from parley.common.privacy.events import ApproximateEvent, Event, L2LaplaceEvent, NoEvent
 from parley.common.privacy.filter import cover
-from parley.common.privacy.guarantee import NEXT_TO_NOTHING, UNIT_NAMES, Guarantee, View
+from parley.common.privacy.guarantee import NEXT_TO_NOTHING, UNIT_NAMES, Guarantee, View, no_less
 from parley.common.privacy.overlap import at_owners
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts, OwnFacts
@@ -239,6 +239,29 @@ def guarantees(algorithm: Algorithm, facts: FederationFacts) -> tuple[Guarantee,
     ]
     apart = _apart(algorithm, parties)
     return tuple(_to_all(promises).assuming(*apart) for promises in zip(*by_party, strict=True))
+
+
+def promised_to_shared(algorithm: Algorithm, facts: FederationFacts) -> str | None:
+    """Say what is promised to who is with several owners, and with one alone; None if the run counts on one each.
+
+    It is the guarantee of the transcript, as `guarantees` has it; the last words are about an owner that reveals its
+    part of a secure sum's noise.
+    """
+    if facts.overlap == 1:
+        return None
+    all_of_them, alone, *revealed = guarantees(algorithm, facts)[len(algorithm.claims(facts.of(0))) :]
+    words = (
+        f"the same {UNIT_NAMES[facts.unit]} may be with up to {facts.overlap} owners: {_in_figures(all_of_them)} to "
+        f"one that is, {_in_figures(alone)} to one that is with one owner alone"
+    )
+    return words + "".join(f"; {_in_figures(one)} to the first if an owner reveals its noise" for one in revealed)
+
+
+def _in_figures(promise: Guarantee) -> str:
+    """Return what is promised, in figures."""
+    if not math.isfinite(promise.epsilon):
+        return "nothing is promised"
+    return f"epsilon {no_less(promise.epsilon)}, delta {no_less(promise.delta, 2)} is promised"
 
 
 def _of_the_paper(claim: Guarantee, facts: OwnFacts) -> Guarantee:

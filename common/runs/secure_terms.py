@@ -33,8 +33,8 @@ def noise_text(algorithm: Algorithm, facts: OwnFacts, round: int) -> str:
     >>> _spell(GaussianEvent(mu=1 / 3))
     'GaussianEvent(mu=0.333333333)'
     """
-    hides = "" if algorithm.adjacency == "replace_one" else f" {algorithm.adjacency}"
-    text = _spell(algorithm.event(round, facts)) + hides
+    hidden = algorithm.adjacency_of(facts.unit)
+    text = _spell(algorithm.event(round, facts)) + ("" if hidden == "replace_one" else f" {hidden}")
     return text if len(text) <= MAX_TEXT else sha256_hex(text.encode())
 
 

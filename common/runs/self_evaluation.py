@@ -13,6 +13,7 @@ from itertools import chain
 
 from parley.common.errors import InvalidInputError
 from parley.common.learning.evaluation import FigureEstimate, NoisyCounts
+from parley.common.privacy.guarantee import EXAMPLE_NAMES
 from parley.common.runs.consent import OwnerRules, ReviewedRun
 from parley.common.runs.evaluation import evaluation_spec, flawless_counts, with_evaluation
 from parley.common.runs.specification import RunSpec
@@ -69,7 +70,7 @@ def keep_for_evaluation(
     if (reason := _refusal(evaluation, rules)) is not None:
         return SelfEvaluation(run, words=f"{_NOT_EVALUATED}: {reason}")
     if not is_of_use(evaluation):
-        few = f"{evaluation.facts().n_total:,} held-out rows are too few at epsilon {_epsilons_of(evaluation)}"
+        few = f"{_held_out(evaluation)} are too few at epsilon {_epsilons_of(evaluation)}"
         return SelfEvaluation(run, words=f"{_NOT_EVALUATED}: {few}; {_later(evaluation)}")
     trained = run.with_budgets({name: part for name, (part, _) in parts.items()})
     return SelfEvaluation(trained, evaluation, _kept("a tenth of the budget", evaluation))
@@ -96,7 +97,8 @@ def _is_narrow(figure: FigureEstimate, widest: float) -> bool:
 def _later(evaluation: RunSpec) -> str:
     """Say at what epsilon an evaluation that is not of use would be."""
     if (epsilon := useful_epsilon(evaluation)) is None:
-        return f"ask for it later, with more rows: even an epsilon of {MOST_USUAL_EPSILON:g} is too little"
+        more = EXAMPLE_NAMES[evaluation.study.unit]
+        return f"ask for it later, with more {more}: even an epsilon of {MOST_USUAL_EPSILON:g} is too little"
     command = evaluate_command_line("RUN", epsilon, spends_none=not any(m.budget.delta for m in evaluation.parties))
     return f"ask for it later, at a larger one ({command})"
 
@@ -131,8 +133,11 @@ def _refusal(evaluation: RunSpec, rules: Mapping[str, OwnerRules]) -> str | None
 
 
 def _kept(share: str, evaluation: RunSpec) -> str:
-    rows = evaluation.facts().n_total
-    return f"{share} (epsilon {_epsilons_of(evaluation)}) evaluates the model on {rows:,} held-out rows"
+    return f"{share} (epsilon {_epsilons_of(evaluation)}) evaluates the model on {_held_out(evaluation)}"
+
+
+def _held_out(evaluation: RunSpec) -> str:
+    return f"{evaluation.facts().n_total:,} held-out {EXAMPLE_NAMES[evaluation.study.unit]}"
 
 
 def _epsilons_of(evaluation: RunSpec) -> str:

@@ -167,7 +167,12 @@ def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
         else:
             prospect = await learner.prospect(order)
             foreseen = await learner.foresight(order.any_algorithm).forecast(
-                prospect.draft, prospect.heard, order.seconds, cohort=order.cohort, keeping=prospect.keeping
+                prospect.draft,
+                prospect.heard,
+                order.seconds,
+                cohort=order.cohort,
+                keeping=prospect.keeping,
+                rows_per_person=order.rows_per_person,
             )
             foreseen = foreseen.model_copy(update={"without": prospect.without})
             draft = prospect.draft

@@ -83,6 +83,7 @@ def add_catalogue(app: FastAPI, learner: LearnerService) -> None:
                 curator=kind.curator,
                 norms=tuple(sorted(kind.norms)),
                 sparse=kind.sparse,
+                persons=kind.persons,
                 parameters=parameter_schema(name),
             )
             for name, kind in REGISTRY.items()

@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from parley.common.algorithms import AUTO, fixed_parameters
 from parley.common.data.class_weights import ClassWeights
-from parley.common.data.study import Study
+from parley.common.data.study import MOST_ROWS_OF_A_PERSON, Study
 from parley.common.encoding.fixed_point import MAX_EXAMPLES
 from parley.common.encoding.texts import first_names
 from parley.common.errors import InvalidInputError
@@ -315,6 +315,15 @@ class ForecastRequest(RunRequest):
             description="by name: how many examples each owner holds; then no party is asked",
         ),
     ] = None
+    rows_per_person: Annotated[
+        float,
+        Field(
+            ge=1,
+            le=MOST_ROWS_OF_A_PERSON,
+            description="a guess of how many rows a person has in the mean, where examples are persons: the time of a "
+            "round is estimated by it. No party tells",
+        ),
+    ] = 1.0
 
 
 class EvaluationRequest(Strict):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from fastapi import Path, Query
 from pydantic import BaseModel, Field, JsonValue
@@ -76,6 +76,9 @@ class RunView(BaseModel):
     secure_sum: SecureSumKind
     key_holders: tuple[str, ...]
     adjacency: Adjacency
+    overlap: Annotated[
+        int, Field(description="with how many of the parties the same person, or record, may be: hidden at all of them")
+    ]
     public: PublicRows | None
     class_weights: Annotated[
         dict[str, float] | None, Field(description="by class, the weight of its rows in training; null: all are 1")
@@ -92,8 +95,8 @@ class RunView(BaseModel):
     evaluation: Annotated[
         str | None,
         Field(
-            description="in words: what part of the budget evaluates the model on how many held-out rows, or why none "
-            "does. Null until sizes are known, and for a run that has nothing to say of it"
+            description="in words: what part of the budget evaluates the model on how many held-out rows or "
+            "persons, or why none does. Null until sizes are known, and for a run that has nothing to say of it"
         ),
     ] = None
     rounds: RoundsView
@@ -201,6 +204,9 @@ class StudySummary(BaseModel):
     loss: Annotated[str, Field(description="the kind of its loss")]
     features: Annotated[int, Field(description="columns of a table to predict from")]
     n_features: Annotated[int, Field(description="columns of the design, with one for each value of a category")]
+    unit: Annotated[
+        Literal["record", "person"], Field(description="what runs hide and sizes count: one record, or one person")
+    ]
     norm: Annotated[Norm, Field(description="by which rows are at most 1: the 2-norm, or the largest number")]
     sparse: Annotated[bool, Field(description="whether rows list their entries that are not zero")]
     divisor: Annotated[float | None, Field(description="what rows are divided by; null: each by its own length")]
@@ -219,6 +225,7 @@ class StudySummary(BaseModel):
             loss=study.loss.kind,
             features=len(study.features),
             n_features=study.n_features,
+            unit="record" if study.person is None else "person",
             norm=study.norm,
             sparse=study.sparse is not None,
             divisor=_divisor(study),
@@ -304,6 +311,7 @@ class AlgorithmView(BaseModel):
     curator: bool
     norms: Annotated[tuple[Norm, ...], Field(description="by which the rows of its studies may be bounded")]
     sparse: Annotated[bool, Field(description="whether it takes studies of sparse features")]
+    persons: Annotated[bool, Field(description="whether it takes studies whose examples are persons")]
     parameters: dict[str, JsonValue]
 
 

@@ -60,7 +60,7 @@ def read_labelled(path: Path, study: Study) -> FloatArray:
 
     Raises InvalidDataError if rows do not fit the study or all labels are the same.
     """
-    shard = load_examples(path, study, clip=True).shard
+    shard = load_examples(path, study.of_rows, clip=True).shard
     if shard.y.min() == shard.y.max():
         raise InvalidDataError("the rows all have the same label: nothing can be learnt from them")
     return np.column_stack([shard.X, shard.y])
@@ -74,7 +74,7 @@ def read_start(path: Path, study: Study) -> FloatArray:
     """
     loss = build_loss(study)
     check_smooth(loss)
-    shard = load_examples(path, study, clip=True).shard
+    shard = load_examples(path, study.of_rows, clip=True).shard
     allow_seconds(_FIT_SECONDS)
     return np.atleast_2d(minimise(loss, shard, np.asarray(_STRENGTH)))
 

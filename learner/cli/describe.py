@@ -62,7 +62,7 @@ def describe_command(
         cost = _watch_to_end(client.watch(run))
         model, description = (client.ask(*route.to(run=run)) for route in (routes.SHOW_MODEL, routes.SHOW_DESCRIPTION))
     value = {"run": run, "cost": cost, "guarantees": model["guarantees"], "description": description}
-    out.result(value, lambda: _show(description, progress.terminal()))
+    out.result(value, lambda: _show(description, display.counted_by(model["study"]), progress.terminal()))
     if not out.is_json:
         _print_cost(run, cost, model["guarantees"])
 
@@ -88,10 +88,10 @@ def _watch_to_end(events: Iterator[RunEvent]) -> dict[str, float]:
     return cost
 
 
-def _show(description: Mapping[str, Any], console: Console) -> None:
-    """Print a description as tables, then its remarks."""
+def _show(description: Mapping[str, Any], examples: str, console: Console) -> None:
+    """Print a description of rows or persons as tables, then its remarks."""
     console.print(
-        f"{_estimate(description['rows'], ',.0f')} rows; "
+        f"{_estimate(description['rows'], ',.0f')} {examples}; "
         f"noise of deviation {description['deviation']:,.1f} on each count"
     )
     numbers = [column for column in description["columns"] if column["kind"] == "number"]
@@ -102,7 +102,7 @@ def _show(description: Mapping[str, Any], console: Console) -> None:
             table.add_row(*map(display.plain, _number(described)))
         console.print(table)
     if others:
-        table = display.new_table("column", "value", "rows", "share", left=2)
+        table = display.new_table("column", "value", examples, "share", left=2)
         for described in others:
             for row in _values(described):
                 table.add_row(*map(display.plain, row))

@@ -14,7 +14,7 @@ from rich.table import Table
 from parley.common.encoding.texts import so_many
 from parley.common.learning.statistics import figures, unsaid_caution
 from parley.common.learning.threshold import at_threshold, threshold_in_words
-from parley.common.privacy.guarantee import HIDDEN, as_clause, as_sentence, in_common, no_less
+from parley.common.privacy.guarantee import EXAMPLE_NAMES, HIDDEN, as_clause, as_sentence, in_common, no_less
 from parley.learner.client.progress import METRIC_WORDS, metrics_in_words
 from parley.learner.runs.states import RunEvent, RunState
 
@@ -178,15 +178,23 @@ def beside(baselines: Baselines, kind: StudyKind) -> str:
 def threshold_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines that describe a model's threshold, and its evaluation there."""
     yield from threshold_in_words(document)
-    yield from evaluation_lines(at_threshold(document))
+    yield from evaluation_lines(at_threshold(document), counted_by(document["study"]))
 
 
-def evaluation_lines(evaluation: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield the lines that show the evaluation of a document or an event; nothing for None."""
+def counted_by(study: Mapping[str, Any]) -> str:
+    """Return what a study's document counts, in the plural: rows, or persons."""
+    return EXAMPLE_NAMES["person" if study.get("person") else "replace_one"]
+
+
+def evaluation_lines(evaluation: Mapping[str, Any] | None, examples: str = "rows") -> Iterator[str]:
+    """Yield the lines that show the evaluation of a document or an event; nothing for None.
+
+    ``examples`` says what it counts.
+    """
     if evaluation is None:
         return
     cost = f"epsilon {no_less(evaluation['epsilon'])}, delta {evaluation['delta']:g}"
-    yield f"on {evaluation['rows']} rows held out by {len(evaluation['contributors'])} parties, at {cost}:"
+    yield f"on {evaluation['rows']} {examples} held out by {len(evaluation['contributors'])} parties, at {cost}:"
     yield from (f"  {title} {_interval(figure, evaluation['rate'])}" for title, figure in figures(evaluation))
     if caution := unsaid_caution(evaluation):
         yield f"  caution: {caution}"

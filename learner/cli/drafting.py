@@ -42,7 +42,8 @@ class AuthorChoices:
     """What the author of a study chose, by column; ``columns`` are taken though they look like identifiers.
 
     ``public`` says whether the table is public. ``shares``, ``mean`` and ``deviation`` are public knowledge about the
-    label. ``hold_out`` is the share of rows that are kept for evaluation, None for none.
+    label. ``hold_out`` is the share of rows that are kept for evaluation, None for none. ``person`` is the column that
+    says whose a row is, None if each row stands for itself; of a person ``most_rows`` count, None for the usual number.
     """
 
     name: str
@@ -65,6 +66,8 @@ class AuthorChoices:
     mean: float | None = None
     deviation: float | None = None
     hold_out: float | None = None
+    person: str | None = None
+    most_rows: int | None = None
 
     @property
     def requested(self) -> frozenset[str]:
@@ -74,17 +77,21 @@ class AuthorChoices:
     @property
     def named(self) -> frozenset[str]:
         """Every column that some choice names."""
-        label = {self.label} if self.label is not None else set()
-        return frozenset({*self.requested, *self.left_out, *self.units, *self.descriptions, *label})
+        lone = {name for name in (self.label, self.person) if name is not None}
+        return frozenset({*self.requested, *self.left_out, *self.units, *self.descriptions, *lone})
 
 
 @dataclass(frozen=True, slots=True)
 class StudyDraft:
-    """A study, with the reasons by column why some were ``left_out``, and why some that were taken are ``doubtful``."""
+    """A study, with the reasons by column why some were ``left_out``, and why some that were taken are ``doubtful``.
+
+    ``whose`` are columns by which rows may belong to persons, if the author has named none.
+    """
 
     study: Study
     left_out: Mapping[str, str]
     doubtful: Mapping[str, str]
+    whose: tuple[str, ...] = ()
 
 
 def draft_study(columns: Sequence[SurveyedColumn], choices: AuthorChoices, ask: Prompt | None = None) -> StudyDraft:
@@ -101,6 +108,8 @@ def draft_study(columns: Sequence[SurveyedColumn], choices: AuthorChoices, ask: 
     label = choices.label if choices.label is not None else _ask_label(columns, ask)
     if label in choices.fills:
         raise InvalidInputError(f"--fill {label}: nothing stands in for a label that is missing")
+    if choices.most_rows is not None and choices.person is None:
+        raise InvalidInputError("--most-rows: say whose a row is, by --person COLUMN")
     left_out, doubtful = _classify(columns, choices, label)
     chosen = [column for column in columns if column.name not in left_out and column.name != label]
     if not chosen:
@@ -123,10 +132,24 @@ def draft_study(columns: Sequence[SurveyedColumn], choices: AuthorChoices, ask: 
         "missing": "drop" if choices.missing == "value" and by_name[label].blank else choices.missing,
         "hold_out": choices.hold_out,
     }
+    if choices.person is not None:
+        most_rows = {} if choices.most_rows is None else {"most_rows": choices.most_rows}
+        terms["person"] = {"column": choices.person, **most_rows}
     try:
-        return StudyDraft(Study.model_validate(terms), left_out, doubtful)
+        return StudyDraft(Study.model_validate(terms), left_out, doubtful, _persons_in(columns, choices, label))
     except ValidationError as error:
         raise InvalidInputError(_faults_of(error, [column.name for column in chosen])) from None
+
+
+def _persons_in(columns: Sequence[SurveyedColumn], choices: AuthorChoices, label: str) -> tuple[str, ...]:
+    """Return the columns whose names say that they identify persons, and whose values repeat; none if one is named."""
+    if choices.person is not None:
+        return ()
+    return tuple(
+        column.name
+        for column in columns
+        if column.named_identifier and not column.all_different and not column.constant and column.name != label
+    )
 
 
 def _missing_flags(gaps: Sequence[str], label: SurveyedColumn, choices: AuthorChoices, left_out: Sequence[str]) -> str:
@@ -196,7 +219,9 @@ def _classify(
     """Return the columns that are left out, and those that are taken despite a warning, each with the reason."""
     left_out, doubtful = {}, {}
     for column in columns:
-        if column.name in choices.left_out and column.name != label:
+        if column.name == choices.person and column.name not in choices.requested and column.name != label:
+            left_out[column.name] = "it says whose a row is"
+        elif column.name in choices.left_out and column.name != label:
             left_out[column.name] = "as you said"
         elif (column.name in choices.requested or column.name == label) and column.warning:
             doubtful[column.name] = column.warning

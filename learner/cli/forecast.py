@@ -51,11 +51,10 @@ def outlook(client: LearnerClient, body: Mapping[str, Any], *, explain: bool) ->
     yield from (f"warning: {line}" for line in (*_unused(answer), *_away(answer), *answer["key_holders"]))
     yield f"{so_many(answer['rounds'], 'round')}{_time(answer['run_time'])}"
     yield from _to_come(answer)
-    if answer["evaluation"]:
-        yield answer["evaluation"]
+    yield from filter(None, (answer.get("shared"), answer["evaluation"]))
     yield from costly(answer)
     if answer["majority"] is not None:
-        yield f"the commonest class makes up {answer['majority']:.3f}: to predict it for all rows is right so often"
+        yield f"the commonest class makes up {answer['majority']:.3f}: to predict it always is right so often"
     yield from _expected(answer) if answer["outcome"] else (f"no forecast: {answer['no_forecast']}",)
 
 
@@ -164,7 +163,7 @@ def _expected(answer: Mapping[str, Any]) -> Iterator[str]:
         kind = "note" if answer["outcome"]["figures"] else "warning"
         yield (
             f"{kind}: by excess fitness joining is not worth it for {_some(better_off)}: alone, without noise, they "
-            "are expected to do better, if all owners' rows are alike"
+            "are expected to do better, if all owners' data are alike"
         )
 
 
@@ -199,6 +198,12 @@ def forecast_command(
         list[str] | None,
         typer.Option(metavar="NAME=EXAMPLES", help="an owner who may take part; repeat; the roster's if not given"),
     ] = None,
+    rows_per_person: Annotated[
+        float,
+        typer.Option(
+            "--rows-per-person", min=1, help="a guess, where the study names persons: the time of a round depends on it"
+        ),
+    ] = 1.0,
     explain: ExplainOption = False,
     learner: LearnerOptions,
     out: Printer,
@@ -210,7 +215,8 @@ def forecast_command(
     of a model of the owner's own examples, without noise: joining is worth it if the best coalition does better.
     Intervals hold for data like those that the forecasts were calibrated on.
     """
-    body = terms.body(owners=dict(map(_parse_owner, owner)) if owner else None)
+    owners = dict(map(_parse_owner, owner)) if owner else None
+    body = terms.body(owners=owners, rows_per_person=rows_per_person)
     with learner.open() as client:
         answer = client.ask(*routes.FORECAST.to(), body)
     out.result(answer, lambda: _show(answer, explain=explain))
@@ -255,6 +261,8 @@ def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from (("of the parties", line) for line in _asked(answer))
     yield from (("warning", line) for line in (*_unused(answer), *_away(answer)))
     yield from (("warning", line) for line in answer["key_holders"])
+    if shared := answer.get("shared"):
+        yield "with several owners", shared
     if answer["evaluation"]:
         yield "evaluation", answer["evaluation"]
     yield from (("runs to come", line) for line in _to_come(answer))
@@ -277,11 +285,14 @@ def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield from _printed(outcome["printed"])
         yield from _likely(outcome["likely"])
         yield "assumes that", "; ".join(outcome["assumptions"])
-    took = answer["run_time"]
+    yield "time", _time(answer["run_time"])
+    yield from (("carries", line) for line in costly(answer))
+
+
+def _time(took: Mapping[str, Any]) -> str:
+    """Return how long a run takes, and from what that follows."""
     seconds = "" if took["seconds"] is None else f"{took['seconds']:.3g} s, {took['ms_per_round']:.3g} ms a round: "
-    yield "time", f"{seconds}{took['basis']}"
-    for line in costly(answer):
-        yield "carries", line
+    return f"{seconds}{took['basis']}"
 
 
 def _figures(outcome: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -313,7 +324,8 @@ def _table(answer: Mapping[str, Any]) -> Table:
     """Return the table of the owners, with their ledgers if the forecast asked them."""
     has_ledgers = _asked_ledgers(answer)
     ledger = ("left now", "left after") if has_ledgers else ()
-    table = display.new_table("owner", "examples", "epsilon", *ledger, "value", "alone", "worth it", "take part")
+    examples = "persons" if answer.get("unit") == "person" else "examples"
+    table = display.new_table("owner", examples, "epsilon", *ledger, "value", "alone", "worth it", "take part")
     for owner in answer["owners"]:
         worth, part = (_ANSWERS[owner[name]] for name in ("worth_joining", "recommended"))
         if owner["away"]:

@@ -87,7 +87,7 @@ EvaluateOption = Annotated[
     typer.Option(
         "--evaluate",
         metavar="SHARE",
-        help="evaluate the model by this share of the budget, on rows that the owners hold out; 0: none; auto: a "
+        help="evaluate the model by this share of the budget, on what the owners hold out; 0: none; auto: a "
         "tenth, if that tells enough",
     ),
 ]

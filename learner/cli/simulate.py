@@ -126,6 +126,8 @@ def _lines(result: SimulationResult, *, explain: bool) -> Iterator[str]:
     if result.baselines:
         yield f"  {display.beside(result.baselines, result.kind)}"
     yield f"  {_NOISE[settings.reveal]}"
+    if result.unit == "person":
+        yield f"  each person counts once: {result.n_train:,} to train on and {result.n_test:,} to test on"
     if result.n_dropped:
         yield f"  {result.n_dropped:,} of the table's {result.n_rows:,} rows miss a value and are empty ones"
     yield from (f"  {name} = {choice}" for name, choice in result.choices.items() if explain or name == "algorithm")

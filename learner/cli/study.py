@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from parley.common.encoding.texts import shortened
+from parley.common.encoding.texts import shortened, so_many
 from parley.common.errors import ConflictError, InvalidInputError
 from parley.common.service.commands import (
     AsIsOption,
@@ -110,6 +110,18 @@ class AuthorOptions:
             "none",
         ),
     ] = DEFAULT_HOLD_OUT
+    person: Annotated[
+        str | None,
+        typer.Option(
+            "--person",
+            metavar="COLUMN",
+            help="the column that says whose a row is: all rows of a person are then hidden together",
+        ),
+    ] = None
+    most_rows: Annotated[
+        int | None,
+        typer.Option("--most-rows", min=1, help="so many rows of a person count at most; 1000 if not given"),
+    ] = None
     other: Annotated[bool, typer.Option("--other", help="categories take values that are not declared")] = False
     public: Annotated[bool, typer.Option("--public", help="the file is public: its values and ranges may be used")] = (
         False
@@ -144,6 +156,8 @@ class AuthorOptions:
             mean=self.mean,
             deviation=self.deviation,
             hold_out=self.hold_out or None,
+            person=self.person,
+            most_rows=self.most_rows,
         )
 
     def draft(self, source: DataSource, out: Printer, ask: Prompt | None) -> Drafted:
@@ -194,6 +208,11 @@ class Drafted:
             out.aside(f"  left out {shortened(name)!r}: {reason}")
         if self.draft.left_out:
             out.aside("  take one all the same by --column NAME; --leave-out NAME leaves another out")
+        for name in self.draft.whose:
+            out.aside(
+                f"  warning: {shortened(name)!r} may say whose a row is, and each row is hidden alone: if persons have "
+                "several rows, say --person with it"
+            )
         for name, reason in self.draft.doubtful.items():
             out.aside(f"  warning: {shortened(name)!r} {reason}")
         if self.study.kind == "binary":
@@ -201,7 +220,10 @@ class Drafted:
             out.aside(f"  {positive!r} is the positive class: --positive takes the other")
         for line in self.rows.lines() if self.rows else ():
             out.aside(f"  {line}")
-        out.aside(f"  {_held_out(self.study.hold_out)}")
+        if self.study.person is not None:
+            most = so_many(self.study.most_rows, "row")
+            out.aside(f"  all rows of a person are hidden together, by {self.study.person.column!r}; {most} at most")
+        out.aside(f"  {_held_out(self.study)}")
         out.aside("  read every bound, value and description: owners approve them as they stand")
 
 
@@ -336,11 +358,12 @@ def prompt(question: str, proposed: str) -> str:
     return answer
 
 
-def _held_out(share: float | None) -> str:
+def _held_out(study: Study) -> str:
     """Say which rows are kept for evaluation."""
-    if share is None:
+    if study.hold_out is None:
         return "no row is held out: nobody can evaluate a model on rows that it was not trained on"
+    units = "rows" if study.person is None else "persons"
     return (
-        f"{share:.3g} of each owner's rows are held out: no run trains on them, so that models can be evaluated on "
-        "them (--hold-out 0: none); once owners have joined, this cannot change"
+        f"{study.hold_out:.3g} of each owner's {units} are held out: no run trains on them, so that models can be "
+        "evaluated on them (--hold-out 0: none); once owners have joined, this cannot change"
     )

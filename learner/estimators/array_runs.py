@@ -19,7 +19,7 @@ from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import build_loss
 from parley.common.learning.model import Model
 from parley.common.privacy.account import Cost, Price
-from parley.common.privacy.guarantee import Guarantee, delta_caution
+from parley.common.privacy.guarantee import UNIT_NAMES, Guarantee, delta_caution
 from parley.common.privacy.noise import Noise, SeededNoise, SystemNoise
 from parley.common.privacy.payer import Fit, Payer
 from parley.common.protocol.algorithm import Algorithm, Choice
@@ -84,6 +84,8 @@ class ArrayRun:
             loss=build_loss(study),
             study=study,
             secure_sum=owners > 1,
+            unit=study.unit,
+            most_rows=study.most_rows,
         )
         runs = (cls(name, facts, *settled) for settled in settlements(name, parameters, facts))
         preferred = next(runs)
@@ -101,12 +103,13 @@ class ArrayRun:
             return False
 
     def promise(self, *assumptions: str) -> Guarantee:
-        """Return the guarantee for each record, under the ``assumptions`` and those of every fit on arrays."""
+        """Return the guarantee for each example, under the ``assumptions`` and those of every fit on arrays."""
         return transcript(self.algorithm, self.facts.of(0)).assuming(*_ASSUMED, *assumptions)
 
     def warn(self, budget: Payer | None) -> None:
         """Warn the caller of ``fit`` about parameters and budgets; warnings depend only on public numbers."""
-        of_budget = () if budget is None else delta_caution(budget.delta, self.facts.n_total)
+        hidden = f"{UNIT_NAMES[self.facts.unit]}s"
+        of_budget = () if budget is None else delta_caution(budget.delta, self.facts.n_total, hidden)
         for caution in dict.fromkeys((*cautions(self.algorithm, self.facts), *of_budget)):
             warnings.warn(caution, UserWarning, stacklevel=4)
 
@@ -130,15 +133,16 @@ class ArrayRun:
         terms = {
             "parameters": asdict(self.algorithm),  # type: ignore[call-overload]  # a dataclass, see `Algorithm`
             "n_examples": facts.n_total,
+            **({} if facts.unit == "replace_one" else {"most_rows": facts.most_rows}),
             "n_features": facts.n_features,
             "owners": len(facts.parties),
             "epsilon": float(facts.epsilon.max()),
             "delta": float(facts.delta.max()),
         }
-        return Fit(self.name, terms, Price.at_once(cost, self.algorithm.adjacency))
+        return Fit(self.name, terms, Price.at_once(cost, self.algorithm.adjacency_of(facts.unit)))
 
     def model(self, examples: Shard, seed: Seed) -> Model:
-        """Train on the examples (n, d), which are dealt to the owners in order."""
+        """Train on the rows (m, d) of examples, which are dealt to the owners in order, all rows of a person to one."""
         stack = deal(examples, tuple(self.facts.n_examples.tolist()))
         model = simulate(self.algorithm, stack, self.facts, _noise(seed))
         return model.members[0] if model.kind == "members" else model
@@ -146,13 +150,15 @@ class ArrayRun:
 
 def check_kinds(estimator: Any) -> None:  # noqa: ANN401 -- one of this package, with parameters of any type
     """Raise EstimatorError, with name and value, for a parameter of a wrong type: parameters are no private data."""
-    owners, budget, regularization = estimator.owners, estimator.budget, estimator.regularization
+    budget, regularization = estimator.budget, estimator.regularization
     check_number("epsilon", estimator.epsilon)
     check_number("delta", estimator.delta)
     if not (isinstance(regularization, str) and regularization == AUTO):
         check_number("regularization", regularization)
-    if not (isinstance(owners, Integral) and int(owners) >= 1):
-        raise EstimatorError(f"owners must be a whole number, at least 1, not {owners!r}")
+    for name in ("owners", "most_rows"):
+        number = getattr(estimator, name)
+        if not (isinstance(number, Integral) and int(number) >= 1):
+            raise EstimatorError(f"{name} must be a whole number, at least 1, not {number!r}")
     if not isinstance(calibration := getattr(estimator, "calibration", ""), str):
         raise EstimatorError(f"calibration must be a word, not {calibration!r}")
     if not isinstance(budget, Payer | None):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Real
 from threading import Lock
@@ -28,19 +28,6 @@ def check_number(name: str, value: object) -> None:
         float(value)
     except OverflowError:
         raise EstimatorError(f"{name} is beyond what floating point holds, 1.8e308") from None
-
-
-def refuse_weights(estimator: object, unsupported: Iterable[str]) -> None:
-    """Raise TypeError for keyword arguments that `fit` does not take, such as weights of examples.
-
-    The message has Python's words, which scikit-learn's ensembles look for in the models that they train. `fit` does
-    not name such an argument itself, because the ensembles would then take weights as supported.
-    """
-    for name in unsupported:
-        reason = ""
-        if name == "sample_weight":
-            reason = ": weights are not supported, for noise and bounds are of examples that count as one each"
-        raise TypeError(f"{type(estimator).__name__}.fit() got an unexpected keyword argument {name!r}{reason}")
 
 
 @contextmanager

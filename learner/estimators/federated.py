@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
@@ -24,11 +24,16 @@ from parley.common.runs.model_document import ModelDocument
 from parley.common.runs.predictions import Predictor
 from parley.learner.client.calls import TableRows, columns_of, records_of
 from parley.learner.client.learner import Learner
-from parley.learner.estimators.budget import EstimatorError, refuse_weights
+from parley.learner.estimators.budget import EstimatorError
 from parley.learner.models.card import model_card
 from parley.learner.models.verification import verification_of
 
 _LOCAL = "http://127.0.0.1:8000"
+_STATED = {
+    "sample_weight": ": owners have the examples, and a study may weigh their classes",
+    "groups": ": owners have the examples, and a study names the column, person, that says whose a row is",
+}
+"""Where a federation states what a fit on arrays is told."""
 
 
 class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -81,9 +86,9 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         """Have the learner run a training among the owners of the study, and wait for its end.
 
         Raises EstimatorError if data are passed, if the study is missing or its label is of the wrong kind, TypeError
-        for weights of examples (``sample_weight``), and the errors of `Learner.submit` and `Learner.wait`.
+        for what belongs to data (``sample_weight``, ``groups``), and the errors of `Learner.submit` and `Learner.wait`.
         """
-        refuse_weights(self, unsupported)
+        _refuse(self, unsupported)
         if X is not None or y is not None:
             raise EstimatorError("fit takes no data: the owners of the study have them, and they stay there")
         if not self.study:
@@ -176,6 +181,17 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         columns = columns_of(X, self.study_.feature_names)
         check_cells(self.study_, columns, "row {}".format)
         return rows_of_columns(self.study_, columns, len(next(iter(columns.values()))))
+
+
+def _refuse(estimator: FederatedEstimator, unsupported: Iterable[str]) -> None:
+    """Raise TypeError for keyword arguments that `fit` does not take, such as weights of examples.
+
+    The message has Python's words, which scikit-learn's ensembles look for in the models that they train. `fit` does
+    not name such an argument itself, because the ensembles would then take weights as supported.
+    """
+    for name in unsupported:
+        reason = _STATED.get(name, "")
+        raise TypeError(f"{type(estimator).__name__}.fit() got an unexpected keyword argument {name!r}{reason}")
 
 
 def _may_give_probabilities(estimator: FederatedClassifier) -> bool:

@@ -9,6 +9,7 @@ JMLR 2011; Kifer, Smith & Thakurta, COLT 2012; Jain & Thakurta, ICML 2014) and o
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -25,13 +26,14 @@ from parley.common.data.columns import Label, RowNorm
 from parley.common.data.layout import DesignLayout
 from parley.common.data.records import design_of
 from parley.common.data.shard import Shard
-from parley.common.data.study import HuberLoss, LogisticLoss, SoftmaxLoss, Study
+from parley.common.data.study import HuberLoss, LogisticLoss, Person, SoftmaxLoss, Study
 from parley.common.encoding.classes import MAX_CLASSES, encode_classes
 from parley.common.privacy.calibration import check_budget
 from parley.common.privacy.mechanisms.site import SiteCalibration
 from parley.common.privacy.payer import Payer
 from parley.learner.estimators.array_runs import ArrayRun, Bounds, Seed, check_kinds, features_of
-from parley.learner.estimators.budget import EstimatorError, as_estimator_errors, check_number, refuse_weights
+from parley.learner.estimators.budget import EstimatorError, as_estimator_errors, check_number
+from parley.learner.estimators.weighed_rows import WeighedRows
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -50,7 +52,7 @@ def _gives_probabilities(estimator: PrivateClassifier) -> bool:
 
 
 class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A linear classifier, (epsilon, delta)-private for one example replaced by another, by scikit-learn's conventions.
+    """A linear classifier, (epsilon, delta)-private for one row, or person, replaced, by scikit-learn's conventions.
 
     >>> from sklearn.datasets import load_digits
     >>> X, y = load_digits(n_class=2, return_X_y=True)
@@ -80,7 +82,15 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     without a delta if noise leaves little of a minimiser. The ``huber`` loss is for two classes, and has no
     `predict_proba`.
 
-    ``owners`` simulates that many owners, who hold the rows in equal parts in their order and show only sums; the
+    ``groups`` of `fit` say whose each row is: then a *person* is hidden, with all its rows, and ``guarantee_`` says so.
+    Of a person's rows the first ``most_rows`` count, a public bound; the number of persons is public, and how many rows
+    each has is not. In `cross_validate` and searches, with scikit-learn's metadata routing, each fit has its groups by
+    itself (``params={"groups": groups}``, with a splitter such as `GroupKFold`, which leaves persons whole). *Without
+    routing they give ``groups`` to the splitter alone, and each fit hides rows.* ``sample_weight`` (request it by
+    ``set_fit_request(sample_weight=True)``) has weights by a rule of one example each: within [0, 1], not divided by
+    their sum, and without the boosting or bootstrapping that makes weights of all examples, or has some twice.
+
+    ``owners`` simulates that many owners, who hold the examples in equal parts in their order and show only sums; the
     mechanism is then descent. Each fit charges ``budget``, a `PrivacyBudget` or the ledger of the owner's party
     (`parley.LedgerBudget`), which refuses a fit that costs more than is left.
 
@@ -94,6 +104,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     ``choices_``, the chosen parameters by name with the reasons; ``study_`` and ``model_``, the bounds and the weights
     as Parley has them.
     """
+
+    __metadata_request__fit = MappingProxyType({"groups": True})
 
     def __init__(  # noqa: PLR0913 -- scikit-learn's way: a keyword each
         self,
@@ -112,6 +124,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         classes: npt.ArrayLike | None = None,
         class_weights: Mapping[Any, float] | None = None,
         owners: int = 1,
+        most_rows: int = 1000,
         budget: Payer | None = None,
         random_state: Seed = None,
     ) -> None:
@@ -127,29 +140,44 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         self.classes = classes
         self.class_weights = class_weights
         self.owners = owners
+        self.most_rows = most_rows
         self.budget = budget
         self.random_state = random_state
 
-    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike, **unsupported: object) -> Self:
+    def fit(
+        self,
+        X: npt.ArrayLike,
+        y: npt.ArrayLike,
+        sample_weight: npt.ArrayLike | None = None,
+        groups: npt.ArrayLike | None = None,
+    ) -> Self:
         """Train on examples X (n, d) of classes y (n,).
 
-        Raises EstimatorError, a ValueError, for invalid parameters, such as missing bounds; TypeError for weights of
-        examples (``sample_weight``), which are not supported.
+        All rows of one of the ``groups`` (n,) are one person, and hidden together. ``sample_weight`` (n,) has weights
+        in [0, 1]; rows of weight 0 teach nothing, but count in n. Raises EstimatorError, a ValueError, for invalid
+        parameters, such as missing bounds, and ValueError for groups or weights that cannot be right.
         """
-        refuse_weights(self, unsupported)
         with as_estimator_errors():
-            return self._fit(*validate_data(self, X, y, dtype=np.float64))
+            rows, labels = validate_data(self, X, y, dtype=np.float64)
+            return self._fit(rows, labels, sample_weight, groups)
 
-    def _fit(self, X: FloatArray, y: npt.NDArray[Any]) -> Self:
+    def _fit(
+        self,
+        X: FloatArray,
+        y: npt.NDArray[Any],
+        sample_weight: npt.ArrayLike | None,
+        groups: npt.ArrayLike | None,
+    ) -> Self:
         check_classification_targets(y)
         check_kinds(self)
         check_budget(self.epsilon, self.delta)
+        rows = WeighedRows.of(X, sample_weight, groups, self.most_rows)
         classes, codes = self._encoded(y)
-        study = self._study(X.shape[1], len(classes), self._weights(classes))
-        run = self._run(study, len(X))
-        promise = run.promise(*self._read())
+        study = self._study(X.shape[1], len(classes), self._weights(classes), rows.person)
+        run = self._run(study, rows.n_examples)
+        promise = run.promise(*rows.assumptions, *self._read())
         run.warn(self.budget)
-        examples = Shard(_design(study, X), encode_classes(codes, len(classes)))
+        examples = rows.weigh(Shard(_design(study, X[rows.places]), encode_classes(codes[rows.places], len(classes))))
         run.paid(self.budget, self.random_state)
         model = run.model(examples, self.random_state)
         self.classes_, self.study_, self.model_, self.choices_ = classes, study, model, run.choices
@@ -206,7 +234,13 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             raise EstimatorError("y has labels that are not among classes")
         return classes, np.searchsorted(classes, y)
 
-    def _study(self, n_features: int, n_classes: int, weights: dict[str, float] | None = None) -> Study:
+    def _study(
+        self,
+        n_features: int,
+        n_classes: int,
+        weights: dict[str, float] | None = None,
+        person: Person | None = None,
+    ) -> Study:
         """Return the bounds as a study."""
         features = features_of(self.bounds, n_features)
         several = LogisticLoss() if n_classes == _TWO else SoftmaxLoss()
@@ -218,6 +252,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             intercept=self.fit_intercept,
             row_norm=self.row_norm,
             class_weights=weights,
+            person=person,
         )
 
     def _weights(self, classes: npt.NDArray[Any]) -> dict[str, float] | None:

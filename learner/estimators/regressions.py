@@ -7,6 +7,7 @@ the numbers of rows and columns and the budget.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -22,8 +23,9 @@ from parley.common.data.study import SquaredLoss, Study
 from parley.common.privacy.calibration import check_budget
 from parley.common.privacy.payer import Payer
 from parley.learner.estimators.array_runs import ArrayRun, Bounds, Seed, check_kinds, features_of
-from parley.learner.estimators.budget import EstimatorError, as_estimator_errors, refuse_weights
+from parley.learner.estimators.budget import EstimatorError, as_estimator_errors
 from parley.learner.estimators.private import PrivateClassifier
+from parley.learner.estimators.weighed_rows import WeighedRows
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -32,7 +34,7 @@ DEFAULT_DELTA = 1e-5
 
 
 class PrivateLogisticRegression(PrivateClassifier):
-    """Logistic regression, of two classes or more, (epsilon, delta)-private for one example replaced by another.
+    """Logistic regression, of two classes or more, (epsilon, delta)-private for one row, or person, replaced.
 
     >>> from sklearn.datasets import load_digits
     >>> X, y = load_digits(n_class=2, return_X_y=True)
@@ -59,6 +61,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         classes: npt.ArrayLike | None = None,
         class_weights: Mapping[Any, float] | None = None,
         owners: int = 1,
+        most_rows: int = 1000,
         budget: Payer | None = None,
         random_state: Seed = None,
     ) -> None:
@@ -71,12 +74,13 @@ class PrivateLogisticRegression(PrivateClassifier):
         self.classes = classes
         self.class_weights = class_weights
         self.owners = owners
+        self.most_rows = most_rows
         self.budget = budget
         self.random_state = random_state
 
 
 class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Linear regression by least squares, (epsilon, delta)-private for one example replaced by another.
+    """Linear regression by least squares, (epsilon, delta)-private for one row, or person, replaced by another.
 
     >>> X = np.random.default_rng(0).uniform(0, 10, size=(2000, 2))
     >>> model = PrivateLinearRegression(1.0, (0, 10), (0, 20)).fit(X, X.sum(axis=1))
@@ -86,12 +90,14 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
     ``bounds`` of the columns and ``target_bounds`` of y are (lower, upper) in their units, and *public knowledge*:
     values beyond are clipped to them, and predictions lie within. ``delta`` must be above 0. ``regularization`` is
     lambda of (1/n) sum loss + (lambda/2) |w|^2 of columns scaled to [-1, 1], chosen from public numbers if ``auto``.
-    ``owners``, ``budget`` and ``random_state`` are as in `PrivateClassifier`, and so are fits in pipelines and
-    searches: *each fit costs its epsilon*.
+    ``owners``, ``most_rows``, ``budget`` and ``random_state`` are as in `PrivateClassifier`, and so are ``groups`` and
+    ``sample_weight`` of `fit`, pipelines and searches: *each fit costs its epsilon*.
 
     Attributes after `fit`: ``coef_`` (d,) and ``intercept_`` in the units of X and y, ``n_features_in_``,
     ``guarantee_``, ``epsilon_spent_``, ``choices_``, ``study_`` and ``model_``.
     """
+
+    __metadata_request__fit = MappingProxyType({"groups": True})
 
     def __init__(  # noqa: PLR0913 -- scikit-learn's way: a keyword each
         self,
@@ -103,6 +109,7 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
         regularization: float | Literal["auto"] = "auto",
         fit_intercept: bool = True,
         owners: int = 1,
+        most_rows: int = 1000,
         budget: Payer | None = None,
         random_state: Seed = None,
     ) -> None:
@@ -113,18 +120,26 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self.regularization = regularization
         self.fit_intercept = fit_intercept
         self.owners = owners
+        self.most_rows = most_rows
         self.budget = budget
         self.random_state = random_state
 
-    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike, **unsupported: object) -> Self:
+    def fit(
+        self,
+        X: npt.ArrayLike,
+        y: npt.ArrayLike,
+        sample_weight: npt.ArrayLike | None = None,
+        groups: npt.ArrayLike | None = None,
+    ) -> Self:
         """Train on examples X (n, d) with numbers y (n,).
 
-        Raises EstimatorError, a ValueError, for invalid parameters, such as missing bounds; TypeError for weights of
-        examples (``sample_weight``), which are not supported.
+        All rows of one of the ``groups`` (n,) are one person, and hidden together. ``sample_weight`` (n,) has weights
+        in [0, 1]; rows of weight 0 teach nothing, but count in n. Raises EstimatorError, a ValueError, for invalid
+        parameters, such as missing bounds, and ValueError for groups or weights that cannot be right.
         """
-        refuse_weights(self, unsupported)
         with as_estimator_errors():
-            return self._fit(*validate_data(self, X, y, dtype=np.float64, y_numeric=True))
+            rows, labels = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+            return self._fit(rows, labels, sample_weight, groups)
 
     def predict(self, X: npt.ArrayLike) -> FloatArray:
         """Return the predicted numbers (n,) of rows (n, d), in the unit of y and within its bounds."""
@@ -132,19 +147,24 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
         label = self._label()
         return np.clip(self._in_units(validate_data(self, X, dtype=np.float64, reset=False)), label.lower, label.upper)
 
-    def _fit(self, X: FloatArray, y: FloatArray) -> Self:
+    def _fit(
+        self, X: FloatArray, y: FloatArray, sample_weight: npt.ArrayLike | None, groups: npt.ArrayLike | None
+    ) -> Self:
         check_kinds(self)
         check_budget(self.epsilon, self.delta)
         if self.delta == 0:
             raise EstimatorError("a linear regression adds Gaussian noise, which needs a delta above 0, such as 1e-6")
-        study = self._study(X.shape[1])
+        rows = WeighedRows.of(X, sample_weight, groups, self.most_rows)
+        columns = self._study(X.shape[1])
+        study = columns.model_copy(update={"person": rows.person})
         parameters = {} if self.regularization == AUTO else {"regularization": float(self.regularization)}
         run = ArrayRun.settled(
-            study, len(X), "dp_gd", parameters, owners=self.owners, epsilon=self.epsilon, delta=self.delta
+            study, rows.n_examples, "dp_gd", parameters, owners=self.owners, epsilon=self.epsilon, delta=self.delta
         )
-        promise = run.promise()
+        promise = run.promise(*rows.assumptions)
         run.warn(self.budget)
-        examples = shard_of(study, self._columns(study, X) | {study.label.name: y}, clip=True)
+        X, y = X[rows.places], y[rows.places]
+        examples = rows.weigh(shard_of(columns, self._columns(columns, X) | {columns.label.name: y}, clip=True))
         run.paid(self.budget, self.random_state)
         self.model_, self.study_, self.choices_ = run.model(examples, self.random_state), study, run.choices
         self.coef_, self.intercept_ = self._affine()

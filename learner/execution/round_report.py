@@ -44,7 +44,7 @@ class PublicExamples:
         require_extra("files", "reading public examples")
         from parley.common.files.examples import load_examples  # noqa: PLC0415 -- pyarrow, 40 MB, which only learners with such examples need
 
-        shard = load_examples(path, study, clip=True).shard
+        shard = load_examples(path, study.of_rows, clip=True).shard
         if not (present := shard.present).any():
             raise InvalidDataError(f"data file {path} has no row to measure on: each misses a value and was dropped")
         if not present.all():

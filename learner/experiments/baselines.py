@@ -15,12 +15,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from parley.common.algorithms import REGISTRY, settle
+from parley.common.arrays import FloatArray
 from parley.common.data.shard import Shard
 from parley.common.data.study import StudyKind
 from parley.common.errors import InvalidInputError, ParleyError
 from parley.common.learning.metrics import accuracy, auc, examples_of, r_squared
 from parley.common.learning.model import Model
-from parley.common.privacy.guarantee import Adjacency
+from parley.common.privacy.guarantee import Adjacency, hides
 from parley.common.privacy.noise import SeededNoise
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts
@@ -162,7 +163,7 @@ def baselines(splits: Sequence[Split], kind: StudyKind, adjacency: Adjacency = "
     scores = {name: _tried(name, splits, kind) for name, algorithm in REGISTRY.items() if algorithm.trains}
     means = {name: _mean_score(of_splits) for name, of_splits in scores.items()}
     private = {name: mean for name, mean in means.items() if mean and _is_private(name, splits[0][2])}
-    hiding = [name for name in private if adjacency in {"replace_one", REGISTRY[name].adjacency}]
+    hiding = [name for name in private if hides(REGISTRY[name].adjacency_of(splits[0][2].unit), adjacency)]
     best = max(hiding or private, key=lambda name: private[name].value)
     measured = {name: baseline.measure(Trials(splits, kind, scores)) for name, baseline in BASELINES.items()}
     aucs = {name: score and score.auc for name, score in {**measured, "best": private[best]}.items()}
@@ -184,12 +185,24 @@ def auc_where_known(model: Model, test: Shard) -> float | None:
 
 
 def constant(train: Shard, test: Shard, kind: StudyKind) -> float:
-    """Return the accuracy of predicting the training examples' commonest class, or the R^2 of predicting their mean."""
-    trained, tested = train.y[examples_of(train)], test.y[examples_of(test)]
+    """Return the accuracy of predicting the training examples' commonest class, or the R^2 of predicting their mean.
+
+    Rows count by their weights, so that each person counts once.
+    """
+    (trained, counts), (tested, weights) = map(_measured, (train, test))
     if kind == "regression":
-        return 1 - float(((tested - trained.mean()) ** 2).mean() / tested.var())
-    values, counts = np.unique(trained, return_counts=True)
-    return float((tested == values[counts.argmax()]).mean())
+        mean = np.average(tested, weights=weights)
+        errors, spread = ((tested - about) ** 2 for about in (np.average(trained, weights=counts), mean))
+        return 1 - float(np.average(errors, weights=weights) / np.average(spread, weights=weights))
+    values, codes = np.unique(trained, return_inverse=True)
+    commonest = values[np.bincount(codes, counts).argmax()]
+    return float(np.average(tested == commonest, weights=weights))
+
+
+def _measured(shard: Shard) -> tuple[FloatArray, FloatArray]:
+    """Return the labels (m,) of the rows to measure on, and how much each counts."""
+    rows = examples_of(shard)
+    return shard.y[rows], shard.weights[rows]
 
 
 def _tried(name: str, splits: Sequence[Split], kind: StudyKind) -> list[list[Score]]:

@@ -150,29 +150,29 @@ def load_dataset(name: str, study: Path | None = None, tables: Sequence[str] = (
 
 
 def examples(study: Study, shard: Shard) -> Dataset:
-    """Return a study's examples (n, d): each draw holds out a random quarter for the test, each fold one of the parts.
+    """Return a study's examples, rows (m, d): each draw holds out a random quarter, each fold one of the parts.
 
-    Raises InvalidInputError for too few rows, and so does a fold.
+    All rows of a person are for the test, or none. Raises InvalidInputError for too few rows, and so does a fold.
     """
-    n = len(shard.y)
+    n = int(shard.n_examples)
     n_test = int(n * TEST_FRACTION)
     if not 0 < n_test < n:
         raise InvalidInputError(f"{n} examples are too few to hold some out for a test")
 
     def draw(rng: np.random.Generator) -> tuple[Shard, Shard]:
         order = rng.permutation(n)
-        return _rows(shard, order[n_test:]), _rows(shard, order[:n_test])
+        return shard.take_examples(order[n_test:]), shard.take_examples(order[:n_test])
 
     def fold(rng: np.random.Generator, index: int, folds: int) -> tuple[Shard, Shard]:
         if folds > n:
             raise InvalidInputError(f"{n} examples are too few for {folds} folds")
         parts = np.array_split(rng.permutation(n), folds)
         held_out = parts.pop(index)
-        return _rows(shard, np.concatenate(parts)), _rows(shard, held_out)
+        return shard.take_examples(np.concatenate(parts)), shard.take_examples(held_out)
 
     label = study.label
     unit = (label.upper - label.lower) / 2 if isinstance(label, RealLabel) else 1.0
-    return Dataset(build_loss(study), draw, study.kind, unit, fold, study, n)
+    return Dataset(build_loss(study), draw, study.kind, unit, fold, study, len(shard.y))
 
 
 def simulated(n_examples: int = 1000, n_features: int = 10, *, interior: bool = False) -> Dataset:
@@ -259,11 +259,9 @@ def random_sizes(n_examples: int, parties: int, rng: np.random.Generator) -> tup
 
 
 def deal(shard: Shard, sizes: tuple[int, ...]) -> Shard:
-    """Deal examples (n, d) in order to K parties of these sizes. Returns a stack (K, max(sizes), d)."""
+    """Deal examples of rows (m, d) in order to K parties of these sizes, each with all its rows, as a stack of shards.
+
+    The stack is (K, r, d), where r is the most rows of a party: max(sizes) unless examples are persons.
+    """
     ends = np.cumsum(sizes)
-    return Shard.stack([_rows(shard, np.arange(end - size, end)) for size, end in zip(sizes, ends, strict=True)])
-
-
-def _rows(shard: Shard, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Shard:
-    """Return the examples of a shard at these indices."""
-    return shard.take(rows)
+    return Shard.stack([shard.examples(end - size, end) for size, end in zip(sizes, ends.tolist(), strict=True)])

@@ -20,7 +20,7 @@ import numpy as np
 from parley.common.algorithms import AUTO, REGISTRY, build_algorithm, fixed_parameters, settle
 from parley.common.arrays import FloatArray
 from parley.common.data.shard import Shard
-from parley.common.data.study import StudyKind
+from parley.common.data.study import Study, StudyKind
 from parley.common.errors import InvalidInputError
 from parley.common.learning.metrics import accuracy, r_squared, rmse
 from parley.common.learning.model import Model
@@ -196,7 +196,8 @@ class SimulationResult:
     ``settings`` name the algorithm that was run; if it was chosen, ``choices`` has ``algorithm``. ``metrics`` has
     ``accuracy`` for classes, and for two classes the ``auc`` of repetitions that test on both; for a real label it has
     ``rmse``, in the label's units, and ``r_squared``. ``constant`` is the mean accuracy, or R^2, of always predicting
-    the commonest class, or the mean. ``n_rows`` and ``n_dropped`` are those of the data set. ``choices`` are the
+    the commonest class, or the mean. ``n_rows`` and ``n_dropped`` are those of the data set; ``n_train`` and ``n_test``
+    count examples, which are persons if the ``unit`` is that: each then counts once in all figures. ``choices`` are the
     parameters that were chosen; ``baselines`` are figures to compare with, if they were asked for.
     """
 
@@ -212,6 +213,7 @@ class SimulationResult:
     n_rows: int = 0
     n_dropped: int = 0
     warnings: tuple[str, ...] = ()
+    unit: Literal["replace_one", "person"] = "replace_one"
 
     @property
     def accuracy(self) -> Metric:
@@ -227,6 +229,7 @@ class SimulationResult:
             "n_test": self.n_test,
             "n_rows": self.n_rows,
             "n_dropped": self.n_dropped,
+            **({} if self.unit == "replace_one" else {"unit": self.unit}),
             "constant": self.constant,
             "warnings": list(self.warnings),
             **{name: metric.to_json() for name, metric in self.metrics.items()},
@@ -268,7 +271,7 @@ def run_simulation(
         dataset.kind,
         metrics,
         facts.n_total,
-        test.shape[-2],
+        int(test.n_examples),
         promised(algorithm, facts),
         chosen | choices,
         beside,
@@ -276,6 +279,7 @@ def run_simulation(
         dataset.n_rows,
         dataset.n_dropped,
         (*dataset.notes, *cautions(algorithm, facts), *warnings(dataset, value, predicted, pooled)),
+        facts.unit,
     )
 
 
@@ -298,7 +302,7 @@ def _beside(
     metrics: Mapping[str, Metric],
 ) -> Baselines:
     """Return the baselines on the first splits, compared with the run itself."""
-    return baselines(splits, kind, algorithm.adjacency).beside_run(
+    return baselines(splits, kind, algorithm.adjacency_of(splits[0][2].unit)).beside_run(
         settings.algorithm,
         {name: metric.mean for name, metric in metrics.items()},
         contends=trusts_nobody(algorithm, splits[0][2]),
@@ -351,7 +355,7 @@ def deal_repetition(
     if public_kind != "none":
         public, train = _set_aside(settings, train, labelled=public_kind == "labelled")
         terms = {"public": public, "public_shape": public.shape}
-    sizes = settings.sizes(train.shape[-2], repetition)
+    sizes = settings.sizes(int(train.n_examples), repetition)
     facts = FederationFacts.uniform(
         np.array(sizes),
         epsilon=settings.epsilon,
@@ -361,11 +365,17 @@ def deal_repetition(
         secure_sum=settings.reveal == "sum",
         colluders=settings.colluders,
         norm=train.norm,
-        study=dataset.study,
-        row_entries=dataset.study.row_entries if dataset.study else None,
+        **_of_study(dataset.study),
         **terms,
     )
     return deal(train, sizes), test, facts
+
+
+def _of_study(study: Study | None) -> dict[str, Any]:
+    """Return the facts that follow from the data's study, if there is one."""
+    if study is None:
+        return {}
+    return {"study": study, "row_entries": study.row_entries, "unit": study.unit, "most_rows": study.most_rows}
 
 
 def _public_rows_of(settings: SimulationSettings) -> PublicRowsNeeded:
@@ -386,16 +396,16 @@ def _drawn(settings: SimulationSettings, dataset: Dataset, repetition: int) -> t
 
 
 def _set_aside(settings: SimulationSettings, train: Shard, *, labelled: bool) -> tuple[FloatArray, Shard]:
-    """Return the first examples as public rows (N, d), or with labels (N, d + 1), and the remaining ones.
+    """Return the first examples' rows as public rows (N, d), or with labels (N, d + 1), and the remaining examples.
 
     The examples are in random order.
     """
-    total = train.shape[-2]
+    total = int(train.n_examples)
     n = min(_MOST_PUBLIC, total // 5) if settings.public_rows is None else settings.public_rows
     if n >= total:
         raise InvalidInputError(f"public_rows = {n} leaves the parties none of the {total} training examples")
-    public = np.column_stack([train.X[:n], train.y[:n]]) if labelled else train.X[:n]
-    return public, train.take(np.arange(n, total))
+    first = train.examples(0, n)
+    return np.column_stack([first.X, first.y]) if labelled else first.X, train.take_examples(np.arange(n, total))
 
 
 def promised(algorithm: Algorithm, facts: FederationFacts) -> tuple[Guarantee, ...]:

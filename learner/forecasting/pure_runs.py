@@ -17,7 +17,7 @@ from parley.common.wire.party_api import StudyFacts
 
 _USUAL_DELTA = 1e-6
 _PART = 0.1
-"""The delta to try is at most this over the number of rows, and this part of an account's."""
+"""The delta to try is at most this over the number of examples, and this part of an account's."""
 _LESS_NOISE, _MORE_RUNS = 0.8, 1.25
 """What a delta must buy to be worth telling: so much less noise, or so many times the runs."""
 
@@ -50,7 +50,7 @@ def bought_by_delta(
     """Say what a small delta would buy a run that spends none, all else being equal; None if that is not worth it.
 
     ``given`` are the parameters that were asked for, and ``ways`` yields those to choose what another run leaves open.
-    The delta is far below one over the number of rows, and a small part of what any owner allows.
+    The delta is far below one over the number of examples, and a small part of what any owner allows.
     """
     if any(member.budget.delta for member in spec.parties) or (delta := _small_delta(spec, payers)) < LEAST_DELTA:
         return None

@@ -42,7 +42,7 @@ from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts
 from parley.common.runs.consent import Objection, OwnerRules, ReviewedRun, dear
 from parley.common.runs.evaluation import EVALUATE
-from parley.common.runs.pricing import costs_of, limit_of
+from parley.common.runs.pricing import costs_of, limit_of, promised_to_shared
 from parley.common.runs.self_evaluation import SelfEvaluation, keep_for_evaluation
 from parley.common.runs.specification import Budget, Cohort, Member, RunSpec
 from parley.common.service.settings import Limits
@@ -80,7 +80,7 @@ def objections(
 def _of_charge(run: ReviewedRun, rules: OwnerRules, charge: Charge) -> Iterable[Objection]:
     """Return why the party would refuse its charge."""
     if isinstance(charge, Cost):
-        return dear(charge, run.algorithm.adjacency, rules)
+        return dear(charge, run.algorithm.adjacency_of(run.spec.study.unit), rules)
     return [(charge.kind, charge.detail)]
 
 
@@ -267,7 +267,7 @@ class Foresight:
     deadline: float
     settle: Choosing
 
-    async def forecast(
+    async def forecast(  # noqa: PLR0913 -- a run, what is known of its parties, and what is guessed
         self,
         draft: RunSpec,
         heard: Heard,
@@ -275,11 +275,13 @@ class Foresight:
         *,
         cohort: Cohort | None = None,
         keeping: Keeping = _NOTHING,
+        rows_per_person: float = 1.0,
     ) -> ForecastView:
         """Return the forecast of a run among its parties; of those that are away, by what they said last.
 
         For a ``cohort`` it is among the parties that answer now. ``seconds`` is how long the run's rounds may take. The
-        budgets of parties that report none are left out. ``keeping`` says what evaluates it.
+        budgets of parties that report none are left out. ``keeping`` says what evaluates it. ``rows_per_person`` is a
+        guess that the time allows for; how many rounds are chosen does not depend on it.
 
         Raises the errors of `enlist`, and InvalidInputError.
         """
@@ -292,7 +294,7 @@ class Foresight:
         members = [self.roster[name] for name in recruited.spec.names if name not in answers.away]
         time = await round_time(recruited.spec, members, self.store, self.deadline)
         reviewed = await self._reviewed(recruited.spec, answers, time, seconds, keeping, cohort=cohort)
-        return await _foresee(reviewed, time)
+        return await _foresee(reviewed, time.if_each_has(rows_per_person))
 
     async def check(  # noqa: PLR0913 -- as above
         self,
@@ -475,7 +477,9 @@ async def _foresee(review: Review, time: RoundTime) -> ForecastView:
         parameters=spec.parameters,
         chosen=dict(review.chosen),
         rounds=len(spec.questions()),
+        unit="person" if spec.study.person else "record",
         evaluation=review.words,
+        shared=await asyncio.to_thread(promised_to_shared, algorithm, facts),
         outcome=OutcomeView.of(outcome) if isinstance(outcome, Forecast) else None,
         no_forecast=outcome.reason if isinstance(outcome, NoForecast) else None,
         owners=owners,

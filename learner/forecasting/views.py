@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, JsonValue
 
@@ -86,7 +86,7 @@ class OwnerView(BaseModel):
     """What the run costs and brings one owner; the last four fields are null without a forecast."""
 
     name: str
-    n_examples: int
+    n_examples: Annotated[int, Field(description="how many records it has, or persons, by the forecast's `unit`")]
     epsilon: Annotated[
         Figure,
         Field(
@@ -178,7 +178,7 @@ class FigureView(BaseModel):
     ]
     alone: Annotated[
         Figure,
-        Field(description="expected of the model of the owner with most rows alone, trained without noise"),
+        Field(description="expected of the model of the owner with most examples alone, trained without noise"),
     ]
 
     @classmethod
@@ -323,11 +323,22 @@ class ForecastView(BaseModel):
     parameters: dict[str, JsonValue]
     chosen: Annotated[dict[str, str], Field(description="which parameters were chosen, and why")]
     rounds: int
+    unit: Annotated[
+        Literal["record", "person"], Field(description="what an example is: one record, or all rows of one person")
+    ] = "record"
     evaluation: Annotated[
         str | None,
         Field(
-            description="in words: what part of the budget would evaluate the model on how many held-out rows, or why "
-            "none would. Null if there is nothing to say: the study holds no row out, or none was asked for"
+            description="in words: what part of the budget would evaluate the model on how many held-out "
+            "rows or persons, or why none would. Null if there is nothing to say: the study holds nothing out, or none "
+            "was asked for"
+        ),
+    ] = None
+    shared: Annotated[
+        str | None,
+        Field(
+            description="in words, what is promised to a person, or a record, that is with several owners, and to "
+            "one that is with one alone; null of a run that counts on one owner each"
         ),
     ] = None
     majority: Annotated[

@@ -18,11 +18,20 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+from parley.common.algorithms import REGISTRY, parameter_schema
 from parley.common.data.columns import Category, Label, SparseFeatures
 from parley.common.data.study import Study
 from parley.common.learning.statistics import figures, unsaid_caution
 from parley.common.learning.threshold import at_threshold, threshold_in_words
-from parley.common.privacy.guarantee import HIDDEN, NEXT_TO_NOTHING, as_sentence, no_less, odds_factor
+from parley.common.privacy.guarantee import (
+    EXAMPLE_NAMES,
+    HIDDEN,
+    NEXT_TO_NOTHING,
+    UNIT_NAMES,
+    as_sentence,
+    no_less,
+    odds_factor,
+)
 from parley.common.runs.evaluation import RunEvaluation
 from parley.common.runs.model_document import ModelDocument, Promise, read_document, specification_of
 from parley.common.runs.specification import RunSpec
@@ -68,13 +77,17 @@ def model_card(document: Mapping[str, Any], verified: Verification | None) -> st
         predicts=_predicted(study, read.kind),
         model=f"{_KINDS[read.kind]}, {study.n_features:,} columns",
         owners=owners,
+        examples=EXAMPLE_NAMES[study.unit],
         owners_text=_of_owners(spec, read),
+        population=_population(read),
         columns=list(_columns(study))[:_MOST_ROWS],
         more_columns=max(0, len(study.features) - _MOST_ROWS),
         parameters=list(_parameters(read)),
         secure_sum=spec is not None and spec.secure_sum != "none",
         promises=[_promised(promise) for promise in read.guarantees],
         in_words=_in_words(read),
+        unit=UNIT_NAMES[study.unit],
+        overlap=1 if spec is None else spec.overlap,
         evaluation=read.evaluation,
         figures=[] if shown is None else list(_figures(shown)),
         threshold=threshold_in_words(document),
@@ -133,7 +146,7 @@ def _owners(spec: RunSpec, read: ModelDocument) -> Iterator[dict[str, str]]:
     for member in sorted(spec.parties, key=lambda member: -member.n_examples):
         yield {
             "name": member.name,
-            "rows": f"{member.n_examples:,}",
+            "examples": f"{member.n_examples:,}",
             "epsilon": f"{member.budget.epsilon:.4g}",
             "delta": f"{member.budget.delta:.3g}",
             "contributed": "yes" if member.name in read.contributors else "no",
@@ -141,14 +154,37 @@ def _owners(spec: RunSpec, read: ModelDocument) -> Iterator[dict[str, str]]:
 
 
 def _of_owners(spec: RunSpec | None, read: ModelDocument) -> str:
-    """Return how many rows of how many owners the run had, in words."""
+    """Return how many rows, or persons, of how many owners the run had, in words."""
     if spec is None:
         return f"The last round was answered by {_some(read.contributors)}."
-    rows, beyond = sum(member.n_examples for member in spec.parties), len(spec.parties) - _MOST_ROWS
-    sentences = f"{rows:,} rows for training, of {len(spec.parties)} owners, who keep them."
+    n, beyond = sum(member.n_examples for member in spec.parties), len(spec.parties) - _MOST_ROWS
+    examples, whose = (
+        EXAMPLE_NAMES[spec.study.unit],
+        "who keep them" if spec.study.person is None else "who keep theirs",
+    )
+    sentences = f"{n:,} {examples} for training, of {len(spec.parties)} owners, {whose}."
     if spec.study.hold_out:
-        sentences += f" Beside them, {spec.study.hold_out:.0%} of each owner's rows are held out."
+        sentences += f" Beside them, {spec.study.hold_out:.0%} of each owner's {examples} are held out."
     return sentences + (f" The {_MOST_ROWS} largest owners are shown." if beyond > 0 else "")
+
+
+def _population(read: ModelDocument) -> str:
+    """Return in words whether a model is of rows or of persons: their shares of classes differ."""
+    person, weights = read.study.person, read.study.row_weights
+    weighed = "" if weights is None else f"; the column {weights.column} says how much a row counts"
+    if person is None:
+        return f"rows: who has several counts several times{weighed}"
+    if read.algorithm in REGISTRY and "clip_norm" in parameter_schema(read.algorithm)["properties"]:
+        counts = (
+            "together they count up to one clip norm, as a single row may; shares of classes, and probabilities, may "
+            "lie between those of persons and those of rows"
+        )
+    else:
+        counts = (
+            "each of r rows counts 1/r; shares of classes, and probabilities, are those of persons, and differ from "
+            "those of rows where some have many"
+        )
+    return f"persons: all rows with one {person.column}, {person.most_rows:,} at most; {counts}{weighed}"
 
 
 def _columns(study: Study) -> Iterator[dict[str, str]]:
@@ -232,15 +268,23 @@ def _limits(read: ModelDocument) -> Iterator[str]:
     """Yield the limits that a user of the model should know."""
     if read.adjacency == "replace_one":
         yield "A record is hidden, not a person: who stands in many records, or with many owners, is hidden less."
+    if read.adjacency == "person":
+        yield (
+            "A person is hidden as far as one column says whose a row is: who has two values there, or rows with more "
+            "owners than the promises count, is hidden less."
+        )
     if read.kind == "statistics":
         return
     yield from _LIMITS
     if read.evaluation is None:
-        yield "Nobody has measured how good it is on rows that it was not trained on."
+        yield f"Nobody has measured how good it is on {EXAMPLE_NAMES[read.study.unit]} that it was not trained on."
     if caution := unsaid_caution(at_threshold(read.model_dump(mode="json", exclude={"weights", "certificate"}))):
         yield as_sentence(caution)
     if read.evaluation and read.kind == "linear" and read.threshold is None and _is_no_better(read.evaluation):
-        yield "On held-out rows it is not surely better than always telling the commonest class."
+        yield (
+            f"On held-out {EXAMPLE_NAMES[read.study.unit]} it is not surely better than always telling the commonest "
+            "class."
+        )
 
 
 def _is_no_better(evaluation: RunEvaluation) -> bool:

@@ -231,13 +231,13 @@ def _of_people(read: ModelDocument, assumed: Sequence[str]) -> Iterator[_Check]:
 def _promises(model: _SignedModel, derived: Sequence[Promise]) -> Iterator[str]:
     """Yield how the document's guarantees, rounds and adjacency differ from those of the specification."""
     read, spec = model.read, model.spec
-    algorithm, rounds = spec.build(), len(spec.questions())
+    rounds, hidden = len(spec.questions()), spec.build().adjacency_of(spec.study.unit)
     if len(derived) != len(read.guarantees) or not all(map(_agree, derived, read.guarantees)):
         yield "guarantees: not what follows from the specification"
     if read.rounds != rounds:
         yield f"rounds: {read.rounds}, and the specification asks {rounds}"
-    if read.adjacency != algorithm.adjacency:
-        yield f"adjacency: {read.adjacency}, and the algorithm's is {algorithm.adjacency}"
+    if read.adjacency != hidden:
+        yield f"adjacency: {read.adjacency}, and the run's is {hidden}"
 
 
 def _agree(derived: Promise, stated: Promise) -> bool:

@@ -62,6 +62,7 @@ class RunTerms(Setting):
     answer_every: int
     secure_sum: SecureSumKind
     adjacency: Adjacency
+    overlap: Annotated[int, Field(description="with how many of the parties the same person may be")] = 1
     public: PublicRows | None
     spec_digest: str
     n_rounds: int
@@ -119,7 +120,8 @@ class RunTerms(Setting):
             colluders=spec.colluders,
             answer_every=spec.answer_every,
             secure_sum=spec.secure_sum,
-            adjacency=spec.adjacency if any_algorithm else spec.build().adjacency,
+            adjacency=spec.adjacency if any_algorithm else spec.build().adjacency_of(spec.study.unit),
+            overlap=spec.overlap,
             public=spec.public,
             class_weights=spec.named_class_weights,
             spec_digest=spec.digest,

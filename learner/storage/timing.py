@@ -33,14 +33,25 @@ _KEY_BITS = 3072
 
 @dataclass(frozen=True, slots=True)
 class RoundTime:
-    """Milliseconds that a round takes, None if unknown, and in words the ``basis`` of this number."""
+    """Milliseconds that a round takes, None if unknown, and in words the ``basis`` of this number.
+
+    ``ms_per_row`` is by how much it would be longer if each person had one more row: 0 of a time that was measured, and
+    of records.
+    """
 
     ms: float | None
     basis: str
+    ms_per_row: float = 0.0
 
     def rounds_in(self, seconds: float) -> int:
         """Return how many rounds fit in so many seconds, at least 1; `MOST_ROUNDS` if a round's time is unknown."""
         return max(1, min(MOST_ROUNDS, int(seconds * 1000 / self.ms))) if self.ms else MOST_ROUNDS
+
+    def if_each_has(self, rows: float) -> RoundTime:
+        """Return the time if each person has so many rows in the mean, which is a guess: no party tells."""
+        if self.ms is None or not self.ms_per_row:
+            return self
+        return RoundTime(self.ms + (rows - 1) * self.ms_per_row, f"{self.basis}, at {rows:g} rows a person")
 
 
 UNKNOWN = RoundTime(None, "not known: the owners are not those of the roster")
@@ -58,19 +69,24 @@ async def round_time(spec: RunSpec, parties: Sequence[PartyClient], store: RunSt
     reached = [trip for trip in trips if trip is not None]
     if len(reached) < _TRIPS:
         return RoundTime(None, "not known: not all parties can be reached")
+    of_rows, of_sum = work_ms(spec)
     return RoundTime(
-        median(reached) + work_ms(spec),
+        median(reached) + of_rows + of_sum,
         f"an estimate: {_TRIPS} bare round trips to all parties at once, just now, and the work of a usual machine",
+        of_rows if spec.study.unit == "person" else 0.0,
     )
 
 
-def work_ms(spec: RunSpec) -> float:
-    """Estimate how many ms one core takes in a round for the largest shard and for the ciphertexts of a secure sum."""
+def work_ms(spec: RunSpec) -> tuple[float, float]:
+    """Estimate how many ms one core takes in a round: for one row of each example of the largest shard, and for a sum.
+
+    The second are for the ciphertexts of a secure sum; 0 without.
+    """
     facts = spec.facts()
     products = int(facts.n_examples.max()) * facts.n_weights * _MS_PER_PRODUCT
     if spec.secure_sum == "none":
-        return products
-    return products + Layout(facts.n_weights, _KEY_BITS).blocks * _MS_PER_CIPHERTEXT
+        return products, 0.0
+    return products, Layout(facts.n_weights, _KEY_BITS).blocks * _MS_PER_CIPHERTEXT
 
 
 def _earlier(spec: RunSpec, store: RunStore) -> tuple[str, float] | None:

@@ -96,7 +96,9 @@ def pin_of(held: StudySettings, holding: Holding) -> DataPin:
 
 
 def digest_rows(shard: Shard) -> bytes:
-    """Compute SHA-256 of a shard's shape, and of its numbers in the order of its rows, without a copy.
+    """Compute SHA-256 of a shard's shape, and of its numbers, persons and weights in the order of its rows.
+
+    Nothing is copied.
 
     The digest is as secret as the rows: anyone who knows all rows except one can find that one with it.
     """
@@ -104,6 +106,9 @@ def digest_rows(shard: Shard) -> bytes:
         arrays = {"data": shard.rows.data, "indices": shard.rows.indices, "indptr": shard.rows.indptr, "y": shard.y}
     else:
         arrays = {"X": shard.X, "y": shard.y}
+    if shard.weighing is not None:
+        of_rows = {"begins": shard.weighing.begins, "weights": shard.weighing.given}
+        arrays |= {name: values for name, values in of_rows.items() if values is not None}
     head = {name: [array.dtype.str, *array.shape] for name, array in arrays.items()}
     digest = hashlib.sha256(json.dumps([head, shard.shape, shard.norm]).encode())
     for array in arrays.values():
@@ -228,7 +233,7 @@ def facts_of(settings: PartySettings, studies: Iterable[HeldStudy]) -> PartyFact
             study=held.name,
             n_examples=held.n_examples,
             people=held.settings.people,
-            **dict(rules_of(held.policy, settings.limits)),
+            **dict(rules_of(held.policy, settings.limits, held.settings.data.person)),
         )
         for held in studies
     )
@@ -390,7 +395,7 @@ class Party:
             self.settings = settings
             self._agreed.drop()
             for held in self.holdings.studies.values():
-                for words in policy_cautions(held.policy, held.n_examples):
+                for words in policy_cautions(held.policy, held.n_examples, held.unit):
                     structlog.get_logger().warning("caution", study=held.name, words=words)
             self._end_withdrawn()
 
@@ -629,7 +634,7 @@ class Party:
 
     def _review(self, held: HeldStudy, learner: str, spec: RunSpec) -> Price:
         settings = self.settings
-        rules = rules_of(held.policy, settings.limits)
+        rules = rules_of(held.policy, settings.limits, held.settings.data.person)
         try:
             with np.errstate(all="ignore"):  # what is not finite is refused
                 return review(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parley.common.encoding.texts import so_many
+from parley.common.encoding.texts import so_many, toml_value
 from parley.common.errors import InvalidDataError, InvalidInputError
 from parley.common.service.commands import (
     AsIsOption,
@@ -136,6 +136,15 @@ class StudyOptions:
             metavar="WORDS",
             help="A name for the people in this table, only if you know that none of them is in a table of your other "
             "studies: they get an account of their own.",
+        ),
+    ] = None
+    person: Annotated[
+        str | None,
+        typer.Option(
+            "--person",
+            metavar="COLUMN",
+            help="The column of your table that says whose a row is, such as a patient's number, where a study hides "
+            "all rows of a person at once: your word, which the study must have too.",
         ),
     ] = None
     share: Annotated[
@@ -281,6 +290,10 @@ def _chosen(
         names = [terms.study]
     elif with_tables and "" not in tables:
         names = with_tables
+    if terms.person is not None and all(
+        signed.study.person is None for signed in joining.invitation.studies if signed.study.name in names
+    ):
+        raise InvalidInputError(f"--person: {', '.join(names)} hides one record each, and names no person")
     if extra := [name for name in with_tables if name not in names]:
         raise InvalidInputError(f"--study: it names {terms.study} alone, and --data a table for {', '.join(extra)}")
     chosen: list[tuple[SignedStudy, DataSource | None]] = []
@@ -306,6 +319,10 @@ def _check_agreed(joining: InvitedParty, name: str, source: DataSource | None, t
             f"--data: {joining.config} has {name} with other data: change [studies.data] there, and say parley-party "
             "accept-data"
         )
+    if terms.person not in {None, stated.data.person}:
+        raise InvalidInputError(
+            f"--person: {joining.config} has {name} already: change person in its [studies.data] there"
+        )
     if terms.people not in {None, stated.people} or terms.share not in {None, stated.policy.share}:
         raise InvalidInputError(
             f"--people, --share: {joining.config} has {name} already: change its people or share there"
@@ -323,8 +340,9 @@ def _examined(
     if source is None:
         return invited_party.Addition(signed, None), None
     approval = "policy" if terms.by_policy else None
+    person = _pinned_person(signed.study, terms)
     entry = joining.entry(
-        signed.study, source, clip=own.clip, people=terms.people, share=terms.share, approval=approval
+        signed.study, source, clip=own.clip, people=terms.people, person=person, share=terms.share, approval=approval
     )
     extras.require_extra("files", "reading a party's data")
     try:
@@ -337,10 +355,26 @@ def _examined(
         doubts = "; ".join(doubt.words for doubt in holding.loaded.doubts)
         raise InvalidInputError(f"some of the table is most likely read wrongly: {doubts}. Or take it --as-is")
     if joining.settings and holding.n_examples < (least := joining.settings.policy.minimum_rows):
-        raise InvalidDataError(f"the data has fewer rows than policy.minimum_rows = {least}")
+        units = "persons" if signed.study.person else "rows"
+        raise InvalidDataError(f"the data has fewer {units} than policy.minimum_rows = {least}")
     if joining.settings and ledger.has_ledger(joining.settings.state):
         party.check_addition(joining.settings, entry, holding)
     return invited_party.Addition(signed, entry), holding
+
+
+def _pinned_person(study: Study, terms: StudyOptions) -> str | None:
+    """Return the column that the owner says is the one that a study takes for whose a row is; None for records.
+
+    Raises InvalidInputError where the owner does not say it, or says another.
+    """
+    if study.person is None:
+        return None
+    if (column := study.person.column) != terms.person:
+        raise InvalidInputError(
+            f"--person: {study.name} hides all rows with one {column!r} at once. If that says whose a row of your "
+            f"table is, as a patient's number does and a visit's does not, say --person {toml_value(column)}"
+        )
+    return column
 
 
 def _fitting(settings: PartySettings, entry: StudySettings, data: str, holding: Holding) -> list[str]:
@@ -354,7 +388,7 @@ def _fitting(settings: PartySettings, entry: StudySettings, data: str, holding: 
 
 def _warned(policy: Policy, agreed: Study, n_examples: int) -> Iterator[str]:
     """Yield warnings about the policy for a study."""
-    yield from (f"warning: {words}" for words in party_policy.policy_cautions(policy, n_examples))
+    yield from (f"warning: {words}" for words in party_policy.policy_cautions(policy, n_examples, agreed.unit))
     if policy.require_secure_sum and not party_policy.trained_by_sums(agreed):
         yield f"warning: {_NO_TRAINING.format(', '.join(party_policy.refused_for_sums(agreed)))}"
 

@@ -70,7 +70,9 @@ def init_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
         with party.open_store(settings) as store:
             for data in pins:
                 store.pin(data)
-    cautions = {words for data in pins for words in policy.policy_cautions(settings.policy, data.n_examples)}
+    cautions = {
+        words for data in pins for words in policy.policy_cautions(settings.policy, data.n_examples, data.study.unit)
+    }
     for words in sorted(cautions):
         typer.echo(f"parley-party: {words}", err=True)
     text = f"a new ledger in {settings.state}: keep it, back it up, never put an old copy back"
@@ -135,6 +137,8 @@ def _print_account(statement: Statement, policy: Policy) -> None:
         left = f"To runs about any other rows: {left[0].lower()}{left[1:]}"
     for sentence in (so_far, *(_shares(statement) if statement.set_aside else [left])):
         typer.echo(sentence)
+    if statement.to_a_person:
+        typer.echo(str(statement.to_a_person))
     if statement.people:
         typer.echo(f"The limit holds for a person only if {accounts.promise_about(statement.people)}.")
 

@@ -208,7 +208,7 @@ class _Examined:
         """Load a study's examples and let them go again. Raises what `load_holding` raises."""
         holding = owner_data.load_holding(settings, entry)
         held = holdings.held_study(entry, entry.policy.over(settings.policy), holding)
-        doubts = [*party_policy.policy_cautions(held.policy, held.n_examples)]
+        doubts = [*party_policy.policy_cautions(held.policy, held.n_examples, holding.study.unit)]
         if bool((holding.shard.y == holding.shard.y[..., :1]).all()):
             doubts.append("all examples have the same label: alone, they teach nothing")
         return cls(held, party.pin_of(entry, holding), tuple(doubts), holding.mended, holding.loaded.notes)
@@ -297,7 +297,12 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
     yield from _refusals_by_study(settings)
     yield f"runs that cost more than epsilon {policy.max_epsilon_per_run:g} or delta {policy.max_delta_per_run:g}"
     if policy.adjacency == "whole_party":
-        yield "runs that protect one record each, not all of the owner's data"
+        yield "runs that protect one record or one person each, not all of the owner's data"
+    if policy.adjacency == "person":
+        yield "runs that protect one record each, not all rows of a person"
+    for entry in settings.held:
+        if entry.data.person is not None:
+            yield f"about {entry.label}, runs that take another column than {entry.data.person!r} for whose a row is"
     if policy.public_rows is not None:
         pinned = ", ".join(digest[:12] for digest in policy.public_rows)
         yield f"questions about other public rows than {pinned or 'none'}"
@@ -315,7 +320,7 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
     if policy.colluders:
         yield f"shared noise that tolerates fewer than {policy.colluders} colluders"
     others = ", ".join(entry.label for entry in settings.held)
-    yield f"data with fewer than {so_many(policy.minimum_rows, 'row')}, and other studies than {others}"
+    yield f"data with fewer than {so_many(policy.minimum_rows, 'row')} or persons, and other studies than {others}"
 
 
 def _refusals_by_study(settings: PartySettings) -> Iterator[str]:

@@ -16,6 +16,7 @@ from time import monotonic
 import structlog
 
 from parley.common.errors import ForbiddenError, InvalidInputError, ParleyError, UnavailableError
+from parley.common.privacy.guarantee import Adjacency
 from parley.common.service.http.tls import stamp_of
 from parley.party.data.owner_data import Holding, load_holding, study_of
 from parley.party.settings import PartySettings, Policy, StudySettings
@@ -32,7 +33,7 @@ class HeldStudy:
     """A study in which the owner takes part, and what is known of its examples when they are not in memory.
 
     ``policy`` is the owner's for its runs; ``n_bytes`` is the memory that the examples take; ``stamp`` differs once the
-    study's file has changed.
+    study's file has changed; ``unit`` is what counts as an example, a record or a person.
     """
 
     settings: StudySettings
@@ -42,6 +43,7 @@ class HeldStudy:
     n_examples: int
     n_bytes: int
     stamp: tuple[int, int] | None
+    unit: Adjacency
 
     @property
     def people(self) -> str:
@@ -60,7 +62,7 @@ def held_study(
 ) -> HeldStudy:
     """Return what is known of a study whose examples were loaded; ``policy`` is the owner's for its runs."""
     study = holding.study
-    return HeldStudy(entry, policy, study.name, study.digest, holding.n_examples, holding.n_bytes, stamp)
+    return HeldStudy(entry, policy, study.name, study.digest, holding.n_examples, holding.n_bytes, stamp, study.unit)
 
 
 def _in_order(settings: PartySettings, studies: Iterable[HeldStudy]) -> dict[str, HeldStudy]:

@@ -33,7 +33,11 @@ class Task(Strict):
 
 
 def _arrays() -> Iterator[AnyArray]:
-    """Yield the shard's rows and y, the shares of clipped and dropped values, contents, and in JSON how it was read."""
+    """Yield a shard and what its owner may know about it.
+
+    That is its rows and y; which rows begin a person, and what weights rows have, each empty if the study has none; the
+    shares of clipped and dropped values, contents, and in JSON how it was read.
+    """
     from parley.common.files.examples import load_source  # noqa: PLC0415 -- not for the parent, which takes `Task`
     from parley.common.files.tables import table_contents  # noqa: PLC0415
 
@@ -48,6 +52,9 @@ def _arrays() -> Iterator[AnyArray]:
     else:
         yield loaded.shard.X
     yield loaded.shard.y
+    weighing = loaded.shard.weighing
+    for values in (weighing.begins, weighing.given) if weighing else (None, None):
+        yield np.zeros(0) if values is None else values
     yield np.array([loaded.clipped_share, loaded.dropped_share])
     for shares in (loaded.clipped, loaded.others):
         yield np.array([shares.get(name, 0.0) for name in task.study.table_names])

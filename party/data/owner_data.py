@@ -10,12 +10,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 from scipy.sparse import csr_array
 
 from parley.common.data.loading import Loaded
 from parley.common.data.shard import Shard
 from parley.common.data.sparse import Matrix, SparseShard
 from parley.common.data.study import Rows, Study, count_held_out
+from parley.common.data.weighing import Weighing
 from parley.common.errors import InvalidDataError, InvalidInputError
 from parley.common.extras import require_extra
 from parley.common.files.studies import read_study
@@ -38,11 +40,11 @@ class Holding:
     parts: Mapping[Rows, Shard] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Split the rows into those for training and those held out, without a copy; a study may hold out none."""
+        """Split the examples into those for training and those held out, without a copy; a study may hold out none."""
         parts: dict[Rows, Shard] = {"training": self.shard}
         if self.study.hold_out is not None:
             first = self.n_examples - int(count_held_out(self.n_examples, self.study.hold_out))
-            parts = {"training": self.shard.view(slice(first)), "held_out": self.shard.view(slice(first, None))}
+            parts = {"training": self.shard.examples(0, first), "held_out": self.shard.examples(first)}
         object.__setattr__(self, "parts", parts)
 
     @property
@@ -64,10 +66,11 @@ class Holding:
     def n_bytes(self) -> int:
         """The memory that the examples take."""
         shard = self.shard
+        of_weights = 0 if shard.weighing is None else 2 * shard.y.nbytes
         if isinstance(shard, SparseShard):
             rows = shard.rows
-            return int(rows.data.nbytes + rows.indices.nbytes + rows.indptr.nbytes + shard.y.nbytes)
-        return int(shard.X.nbytes + shard.y.nbytes)
+            return int(rows.data.nbytes + rows.indices.nbytes + rows.indptr.nbytes + shard.y.nbytes + of_weights)
+        return int(shard.X.nbytes + shard.y.nbytes + of_weights)
 
     @property
     def n_examples(self) -> int:
@@ -89,7 +92,8 @@ def load_holding(settings: PartySettings, held: StudySettings | None = None, *, 
     loaded = load_apart(entry.data, study) if apart else load_here(entry.data, study)
     holding = Holding(study, loaded)
     if holding.n_examples < settings.policy.minimum_rows:
-        raise InvalidDataError(f"the data has fewer rows than policy.minimum_rows = {settings.policy.minimum_rows}")
+        units = "persons" if study.person else "rows"
+        raise InvalidDataError(f"the data has fewer {units} than policy.minimum_rows = {settings.policy.minimum_rows}")
     return holding
 
 
@@ -117,18 +121,19 @@ def load_apart(data: Data, study: Study, places: tuple[int, int | None] | None =
     """
     first, end = places or (data.earlier_rows, None)
     task = Task(study=study, source=data, clip=data.out_of_bounds == "clip", first=first, end=end)
-    *rows, y, shares, clips, strangers, contents, notes = receive_arrays(
+    *rows, y, begins, weights, shares, clips, strangers, contents, notes = receive_arrays(
         "parley.party.data.loader", input_bytes=task.model_dump_json().encode()
     )
     clipped, others = (
         {name: float(share) for name, share in zip(study.table_names, column, strict=True) if share}
         for column in (clips, strangers)
     )
+    whose, counts = (begins if study.person else None), (weights if study.row_weights else None)
     if study.sparse:
         matrix: Matrix = csr_array((rows[0], rows[1], rows[2]), shape=(len(y), study.n_features))
-        shard: Shard = SparseShard(matrix, y, norm=study.norm)
+        shard: Shard = SparseShard(matrix, y, norm=study.norm, begins=whose, given=counts)
     else:
-        shard = Shard.adopt(rows[0], y, study.norm, None)
+        shard = Shard.adopt(rows[0], y, study.norm, Weighing.of(np.ones(len(y), np.bool_), whose, counts))
     clipped_share, dropped_share = shares.tolist()
     return Loaded(
         shard,

@@ -11,8 +11,10 @@ lost may have cost.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any, Literal
 
@@ -20,6 +22,7 @@ from parley.common.data.study import ChargedRows
 from parley.common.encoding.texts import basis_points
 from parley.common.errors import BudgetExhaustedError, InvalidInputError
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Cost, exhausted
+from parley.common.privacy.guarantee import NEXT_TO_NOTHING, no_less
 from parley.common.wire.party_api import BudgetReport
 from parley.party.ledger.books import ALL, ANYWHERE, NOTHING, Books, Places, RunBook, Use, counted, is_used
 
@@ -65,6 +68,60 @@ class RowsUsage:
     one_more: float
 
 
+@dataclass(frozen=True, slots=True)
+class PersonLoss:
+    """What all that was spent promises to a person, all of whose rows are exchanged, of an account that counts records.
+
+    ``rows`` are how many of them, by study, in the tables of studies that were asked about record by record: at most
+    what the study of the same table that hides persons says (`Person.most_rows`). ``epsilon`` holds at the account's
+    delta whenever it is read, ``nonadaptive`` if no question depended on an answer; infinite if nothing is promised.
+    ``unknown`` are the studies for which no study says how many rows a person may have.
+    """
+
+    rows: Mapping[str, int]
+    unknown: tuple[str, ...]
+    epsilon: float
+    nonadaptive: float
+    delta: float
+
+    def __str__(self) -> str:
+        if self.unknown:
+            return (
+                f"Nothing is promised to a person with several rows: runs about {_listed(self.unknown)} hide one "
+                "record each, and no study of the same table that hides persons says how many rows a person may have."
+            )
+        if not self.rows:
+            return "All that was charged hides each person, all rows at once."
+        little = " That is next to nothing." if self.epsilon > NEXT_TO_NOTHING else ""
+        tables = " and ".join(f"{most:,} in the table of {study}" for study, most in self.rows.items())
+        if not math.isfinite(self.epsilon):
+            return (
+                f"Nothing is promised to a person with several rows: of runs about {_listed(tuple(self.rows))} no more "
+                "is known than what they promise to one record."
+            )
+        return (
+            f"To a person, all rows at once, with at most {tables}, what was spent promises epsilon "
+            f"{no_less(self.epsilon)} at delta {no_less(self.delta, 2)} ({no_less(self.nonadaptive)} nonadaptive): "
+            f"these runs hide one record each, and several by group privacy.{little}"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values; an infinite epsilon is None."""
+        figures = {"epsilon": self.epsilon, "nonadaptive": self.nonadaptive}
+        finite = {name: value if math.isfinite(value) else None for name, value in figures.items()}
+        return {
+            "rows": dict(self.rows),
+            "unknown": list(self.unknown),
+            **finite,
+            "delta": self.delta,
+            "words": str(self),
+        }
+
+
+def _listed(studies: tuple[str, ...]) -> str:
+    return ", ".join(study or "no study in particular" for study in studies)
+
+
 PartKind = Literal["spent", "reserved", "unused share", "left"]
 
 
@@ -88,6 +145,7 @@ class Statement:
 
     If there are such shares, ``one_more`` is the epsilon that one more run may cost by study, "" for all others.
     ``rows`` are those of studies that lose in parallel: the account has spent what the worst-off of them has lost.
+    ``to_a_person`` is stated of an account that counts records, if one of its studies hides persons.
     """
 
     people: str
@@ -96,6 +154,7 @@ class Statement:
     set_aside: Mapping[str, float]
     one_more: Mapping[str, float]
     rows: tuple[RowsUsage, ...] = ()
+    to_a_person: PersonLoss | None = None
 
     @property
     def parts(self) -> tuple[AccountPart, ...]:
@@ -131,7 +190,7 @@ class Statement:
             "one_more": dict(self.one_more),
             "parts": [asdict(part) for part in self.parts],
             "rows": [asdict(usage) for usage in self.rows],
-        }
+        } | ({"to_a_person": self.to_a_person.to_json()} if self.to_a_person else {})
 
 
 def whose(people: str) -> str:
@@ -145,8 +204,8 @@ def promise_about(people: str) -> str:
 
 
 IN_PARALLEL = (
-    "A record is among a study's rows of one kind or period alone, so they lose in parallel: the account has spent the "
-    "most that those of one have lost."
+    "A record, or a person where persons are hidden, is among a study's rows of one kind or period alone, so they lose "
+    "in parallel: the account has spent the most that those of one have lost."
 )
 """Why the parts that rows have lost do not add up."""
 _IN_WORDS: Mapping[str, str] = {"training": "training rows", "held_out": "held-out rows"}
@@ -276,7 +335,40 @@ class Accounts:
         one_more = {
             study: self.epsilon_left(Use(people, study, "")) for study in ([*set_aside, ""] if set_aside else [])
         }
-        return Statement(people, account, tuple(usages), set_aside, one_more, tuple(self._rows(people)))
+        rows = tuple(self._rows(people))
+        return Statement(people, account, tuple(usages), set_aside, one_more, rows, self._to_a_person(people))
+
+    def _to_a_person(self, people: str) -> PersonLoss | None:
+        """Return what all that was spent promises to a person, if a study hides persons and the account counts records.
+
+        A run that hides persons counts as it was charged, one that hides a record by group privacy. Of rows of a study
+        that lose in parallel the worst-off count, as if all of a person's were among them: of n rows in all, n_p at a
+        place p, a release of mu about the places S takes mu^2 (sum of n_p in S)^2 <= n sum of n_p mu^2 in S, and all of
+        them together no more than n^2 times what is most at one place.
+        """
+        books, account = self._books, self._account(people)
+        hides_persons = any(pins[-1][1].most_rows and pins[-1][1].people == people for pins in books.pins.values())
+        if account.adjacency != "replace_one" or not hides_persons:
+            return None
+        by_record = {use.study: NOTHING for use in list(books.uses) if use.people == people and _is_by_record(use)}
+        for study in by_record:
+            by_record[study] = books.used(people, partial(_is_by_record, study=study)).spent
+        costs = {study: cost for study, cost in by_record.items() if cost != NOTHING}
+        others = books.used(people, lambda use: not _is_by_record(use)).spent
+        if books.begun is not None and (earlier := books.begun.costs.get(people, NOTHING)) != NOTHING:
+            if books.begun.adjacency == "replace_one":
+                costs[""] = costs.get("", NOTHING) + earlier
+            else:
+                others += earlier
+        rows = {study: books.most_rows(study) for study in costs}
+        if unknown := tuple(study for study, most in rows.items() if not most):
+            return PersonLoss(rows, unknown, math.inf, math.inf, account.delta_limit / DELTA_UNITS)
+        try:
+            spent = sum((cost.to_group(rows[study]) for study, cost in costs.items()), others)
+        except InvalidInputError:
+            return PersonLoss(rows, (), math.inf, math.inf, account.delta_limit / DELTA_UNITS)
+        lost = replace(account, spent=spent, reserved=NOTHING, composition="filter")
+        return PersonLoss(rows, (), lost.epsilon_spent, lost.epsilon_nonadaptive, account.delta_limit / DELTA_UNITS)
 
     def _rows(self, people: str) -> Iterator[RowsUsage]:
         """Yield what the rows of studies have lost that are asked about apart from others, in the data pinned now."""
@@ -332,6 +424,11 @@ class Accounts:
     def _shares(self, people: str) -> dict[str, int]:
         """Return the shares of an account that are set aside, in millionths, by study."""
         return {study: terms.share for study, terms in self.terms.items() if terms.people == people and terms.share}
+
+
+def _is_by_record(use: Use, study: str | None = None) -> bool:
+    """Say whether runs hide one record each, and are about this study, or about any."""
+    return use.adjacency == "replace_one" and study in {None, use.study}
 
 
 def _rows_in_words(places: Places, periods: Collection[int]) -> str:

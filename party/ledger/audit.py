@@ -229,6 +229,7 @@ def _check_charge(entry: Entry, books: Books, prices: dict[RunKey, Price], value
                 book is None
                 or not book.last < round <= book.rounds
                 or entry.record.cost != prices[learner, run].step(round, book.last)
+                or entry.record.adjacency != prices[learner, run].adjacency
             ):
                 raise LedgerError(f"entry {entry.number} was not charged what was approved")
         case Ended(learner, run, by):

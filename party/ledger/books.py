@@ -19,6 +19,12 @@ accept that as changed data, is the owner's word. Studies add up, because neighb
 So does what may be about any place: runs that hide all that the owner holds, runs of its own, and those that were
 approved before any data were pinned for their study by name.
 
+*Of persons.* Where a study hides persons, read "person" for "record" above: a place is that of a person, in the order
+in which their first rows stand in the table, and neighbours differ in all rows of one person. Nobody is at two places
+of one table, and each period would divide persons, so there is none. A charge says what it hides of this owner's data:
+a record, all rows that a person has with this owner, or all of the data. How many other owners a person may be with,
+each run's own guarantee states and pays for.
+
 Older versions charged the epsilon of a run with a delta round by round. That undercharges a run that its learner
 ends early (see `parley.common.runs.pricing`). So all of its epsilon counts as spent with the first answer that has a
 delta, even if older records say less; this holds for open runs and for those that have ended. Newer records say so
@@ -32,6 +38,7 @@ import sys
 import zlib
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import reduce
@@ -41,7 +48,7 @@ from typing import Self
 
 from parley.common.errors import LedgerError
 from parley.common.privacy.account import Account, Cost, larger
-from parley.common.privacy.guarantee import Adjacency
+from parley.common.privacy.guarantee import Adjacency, weakest
 from parley.party.ledger.records import (
     Answered,
     Approved,
@@ -136,13 +143,15 @@ ANYWHERE = Places()
 class Use:
     """What runs are for, and which account pays: that of ``people`` for a ``study`` of a ``learner``.
 
-    The study of a run of the owner's own is empty if the owner did not say it. ``places`` are what the runs are about.
+    The study of a run of the owner's own is empty if the owner did not say it. ``places`` are what the runs are about,
+    and ``adjacency`` is what they hide.
     """
 
     people: str
     study: str
     learner: str
     places: Places = ANYWHERE
+    adjacency: Adjacency = "replace_one"
 
 
 @dataclass(slots=True)
@@ -177,7 +186,7 @@ class RunBook:
     def begin(cls, entry: Entry, approved: Approved, places: Places) -> Self:
         """Return the book of a run that was just approved, about these places."""
         total, lasts = approved.reserved, approved.lasts
-        use = Use(approved.people, approved.study, approved.learner, places)
+        use = Use(approved.people, approved.study, approved.learner, places, approved.adjacency)
         return cls(use, entry.number, total, approved.rounds, lasts, total, entry.at + lasts)
 
 
@@ -253,8 +262,8 @@ class Books:
         self.runs = Runs()
         self.owner: dict[RunKey, OwnerBook] = {}
         """The newest question to the owner about each run, until the run has ended."""
-        self.weaker = 0
-        """How many answers hide a record each, not all of a party's data."""
+        self.charges: Counter[Adjacency] = Counter()
+        """How many charges hide a record each, all rows of a person, or all of the party's data."""
         self.pins: dict[str, list[tuple[int, Pinned]]] = {}
         """By the name of a study, the data that its answers were about, the last ones now, with their entries' numbers.
 
@@ -284,11 +293,7 @@ class Books:
             case Joined() | Released() | Ended():
                 self._move(entry, record)
             case Begun():
-                self.begun = record
-                for people, spent in record.costs.items():
-                    self.accounts[people] = Account(0, 0, spent, adjacency=record.adjacency)
-                is_charged = any(spent != NOTHING for spent in record.costs.values())
-                self.weaker = int(record.adjacency == "replace_one" and is_charged)
+                self._begin(record)
             case Limited():
                 self._limit(entry.number, record)
             case Approved():
@@ -304,6 +309,14 @@ class Books:
                 self.refusals[day] = self.refusals.get(day, 0) + 1
             case Merged():
                 self.merged = record
+
+    def _begin(self, record: Begun) -> None:
+        """Take what ledgers may have cost that this one replaces."""
+        self.begun = record
+        for people, spent in record.costs.items():
+            self.accounts[people] = Account(0, 0, spent, adjacency=record.adjacency)
+        if any(spent != NOTHING for spent in record.costs.values()):
+            self.charges[record.adjacency] += 1
 
     def _limit(self, number: int, record: Limited) -> None:
         """Set the limit of an account, and note where it is lower than it was, or counts in another way."""
@@ -435,6 +448,18 @@ class Books:
             use.people == people and (not study or use.study in {"", study}) for use in self._paying()
         )
 
+    def most_rows(self, study: str) -> int:
+        """Return how many rows a person may have in a study's table: 0 if no study says it.
+
+        It is the least public bound of the studies of the same table that hide persons.
+        """
+        if not (pins := self.pins.get(study)):
+            return 0
+        table = pins[-1][1]
+        latest = (others[-1][1] for others in self.pins.values())
+        bounds = [pin.most_rows for pin in latest if pin.most_rows and pin.is_about_tables_of(table)]
+        return min(bounds, default=0)
+
     def pays_for(self, study: str) -> set[str]:
         """Return the people whose accounts have paid for runs of a study, or may have to."""
         return {use.people for use in self._paying() if use.study == study}
@@ -446,7 +471,7 @@ class Books:
 
     def hides(self) -> Adjacency:
         """Return the weakest adjacency among all charges so far."""
-        return "replace_one" if self.weaker else "whole_party"
+        return weakest(self.charges)
 
     def _hear(self, entry: Entry, record: OwnerAsked | OwnerDenied | Pinned) -> None:
         """Take a question to the owner, its denial, or the data that it accepts."""
@@ -487,7 +512,7 @@ class Books:
         run.charged += cost.epsilon
         taken, run.reserved = run.reserved.split(cost)
         self._settle(run.use, lambda account: account.settle(cost, taken))
-        self.weaker += record.adjacency == "replace_one"
+        self.charges[record.adjacency] += 1
 
     def _release(self, run: RunBook) -> None:
         freed, run.reserved = run.reserved, NOTHING
@@ -566,6 +591,7 @@ def _packed(book: RunBook) -> bytes:
         book.use.people,
         book.use.study,
         astuple(book.use.places),
+        book.use.adjacency,
         book.number,
         book.total.units,
         book.rounds,
@@ -579,12 +605,12 @@ def _packed(book: RunBook) -> bytes:
 
 def _unpacked(packed: bytes, learner: str) -> RunBook:
     """Unpack a book of a learner's run that `_packed` packed."""
-    people, study, places, *values = json.loads(zlib.decompress(packed))
+    people, study, places, adjacency, *values = json.loads(zlib.decompress(packed))
     number, total, rounds, lasts, expires, *answers, once, joined, ended, prepaid, charged = values
     entries = RoundEntries()
     for round, entry in zip(*map(accumulate, answers), strict=True):
         entries.add(round, entry)
-    use = Use(people, study, learner, Places(*places))
+    use = Use(people, study, learner, Places(*places), adjacency)
     return RunBook(
         use, number, Cost(*total), rounds, lasts, NOTHING, expires, entries, once, joined, ended, prepaid, charged
     )

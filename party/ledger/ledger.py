@@ -42,7 +42,7 @@ from parley.common.errors import (
     ParleyError,
 )
 from parley.common.privacy.account import Account, Cost, Price
-from parley.common.privacy.guarantee import Adjacency
+from parley.common.privacy.guarantee import UNIT_NAMES, Adjacency, hides
 from parley.common.protocol.receipts import Answer, Binding, Head, Receipt
 from parley.common.runs.pricing import lengths
 from parley.common.runs.specification import RunSpec
@@ -112,6 +112,12 @@ MOST_REFUSALS = 1000
 """How many refusals of one learner are noted in a day: a learner must not fill the owner's disk."""
 MOST_PENDING = 100
 """How many questions of one learner may wait for the owner at a time."""
+BUDGETED: Mapping[Adjacency, str] = {
+    "replace_one": "each record",
+    "person": "each person, all rows at once",
+    "whole_party": "all of the owner's data",
+}
+"""What a budget is for, in words."""
 OWNER_INPUT = "told"
 """The attachment of an answer in a run of the owner's own: the data that the owner gave to it."""
 SALT = "salt"
@@ -298,7 +304,7 @@ class Consents:
             if (learner, proposal.run) not in self._books.runs:
                 spec = proposal.spec
                 self._chain.check_data(spec.study.name)
-                rows = spec.charged_rows if price.adjacency == "replace_one" else None
+                rows = None if price.adjacency == "whole_party" else spec.charged_rows
                 people = self._chain.require(learner, spec.study.name, price.total, rows)
                 approved = Approved(
                     learner=learner,
@@ -837,11 +843,12 @@ class Ledger:
         """Raise an error if this is not the party's ledger, or a ``limit`` for all data would hide what it cannot."""
         self.chain.look()
         self.chain.check_owner()
-        if limit.adjacency == "whole_party" and self.books.weaker:
+        charged = self.books.hides()
+        if not hides(charged, limit.adjacency):
+            answers = f"{self.books.charges[charged]} answers in the ledger protect one {UNIT_NAMES[charged]} each"
             raise InvalidInputError(
-                f"policy.adjacency is whole_party, and {self.books.weaker} answers in the ledger protect one record"
-                " each: they cannot count against a budget for all of the owner's data; keep replace_one, or begin "
-                "a new ledger"
+                f"policy.adjacency is {limit.adjacency}, and {answers}: they cannot count against a budget for "
+                f"{BUDGETED[limit.adjacency]}; keep {charged}, or begin a new ledger"
             )
         others = [people for people, account in self.books.accounts.items() if people and is_used(account)]
         if limit.adjacency == "whole_party" and others:

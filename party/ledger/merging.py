@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from parley.common.errors import ConflictError, InvalidInputError, LedgerError
-from parley.common.privacy.guarantee import Adjacency
+from parley.common.privacy.guarantee import UNIT_NAMES, Adjacency, hides, weakest
 from parley.common.protocol.receipts import read_receipt, verify_receipt
 from parley.common.secure_sum.session import Identity
 from parley.common.storage.chain import unused
-from parley.party.ledger.ledger import LedgerChain, check_exists, create_ledger
+from parley.party.ledger.ledger import BUDGETED, LedgerChain, check_exists, create_ledger
 from parley.party.ledger.records import Begun, Merged
 from parley.party.ledger.recovery import Accounted, Costs, each_account, of_receipt
 
@@ -64,7 +64,7 @@ def merge(first: Owned, other: Owned, adjacency: Adjacency, *, commit: bool = Tr
             return Merger(begun.costs, tuple(read_receipt(item["receipt"]).ledger for item in begun.merged))
         ending = _ending(ours, theirs, first.identity)
         costs = each_account(operator.add, [_spent(ours), _spent(theirs)])
-        _check_adjacency(adjacency, costs, is_weaker=bool(ours.books.weaker or theirs.books.weaker))
+        _check_adjacency(adjacency, costs, weakest([ours.books.hides(), theirs.books.hides()]))
         merger = Merger(costs, (ours.origin, theirs.origin))
         if not commit:
             return merger
@@ -132,12 +132,12 @@ def _ending(ours: LedgerChain, theirs: LedgerChain, identity: Identity) -> Merge
     return ending
 
 
-def _check_adjacency(adjacency: Adjacency, costs: Costs, *, is_weaker: bool) -> None:
-    """Raise InvalidInputError where a budget for all of the owner's data cannot count what was charged."""
-    if adjacency == "whole_party" and is_weaker:
+def _check_adjacency(adjacency: Adjacency, costs: Costs, charged: Adjacency) -> None:
+    """Raise InvalidInputError where a budget for more cannot count what was charged, which hides so much at least."""
+    if not hides(charged, adjacency):
         raise InvalidInputError(
-            "policy.adjacency is whole_party, and answers in these ledgers protect one record each: they cannot count "
-            "against a budget for all of the owner's data; say replace_one to merge them"
+            f"policy.adjacency is {adjacency}, and answers in these ledgers protect one {UNIT_NAMES[charged]} each: "
+            f"they cannot count against a budget for {BUDGETED[adjacency]}; say {charged} to merge them"
         )
     if adjacency == "whole_party" and len(costs) > 1:
         raise InvalidInputError(

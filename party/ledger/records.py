@@ -187,7 +187,8 @@ class Pinned:
     digest of the study. ``rows`` is a digest of the loaded shard of ``n_examples`` rows, and ``contents`` has one of
     each table that was read; they are keyed by the attached ``salt``: without the salt nobody can confirm a guess of
     the rows. ``first`` is the place of the first of these rows in the table, after those of earlier periods. Older
-    versions held one study, whose name they did not write.
+    versions held one study, whose name they did not write. ``most_rows`` is the study's public bound on the rows of a
+    person, and ``n_examples`` counts persons then; it is left out of studies that hide records.
     """
 
     source: str
@@ -199,6 +200,12 @@ class Pinned:
     n_examples: int = 0
     contents: Sequence[str] = ()
     first: int = 0
+    most_rows: int = 0
+
+    def is_about_tables_of(self, other: Pinned) -> bool:
+        """Say whether both were read at the same places: from one table, or those of one among those of the other."""
+        ours, theirs = (set(pin.tables.values()) or {pin.source} for pin in (self, other))
+        return ours <= theirs or theirs <= ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +240,7 @@ class DataPin:
             n_examples=self.n_examples,
             contents=self._keyed_contents(salt),
             first=self.first,
+            most_rows=self.study.person.most_rows if self.study.person else 0,
         )
 
     def changes_since(self, pinned: Pinned, salt: bytes) -> list[str]:
@@ -303,6 +311,8 @@ _KINDS: dict[str, type[LedgerRecord]] = {
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 _COSTS = frozenset({"cost", "spent", "reserved"})
+_IF_STATED = frozenset({"most_rows"})
+"""What records of studies that hide records do not say, as those of older versions do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +328,7 @@ class Entry:
 def to_json(record: LedgerRecord, at: int) -> dict[str, Any]:
     """Return a record as the chain stores it; ``at`` is its time in seconds since 1970."""
     values = {item.name: getattr(record, item.name) for item in fields(record)}
+    values = {name: value for name, value in values.items() if name not in _IF_STATED or value}
     spelt = {name: list(value.units) if isinstance(value, Cost) else value for name, value in values.items()}
     return {"kind": _NAMES[type(record)], "at": at, **spelt}
 

@@ -23,10 +23,11 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import combinations
 from pathlib import Path
+from typing import get_args
 
 from parley.common.errors import LedgerError, ParleyError
 from parley.common.privacy.account import Account, Cost, larger
-from parley.common.privacy.guarantee import Adjacency
+from parley.common.privacy.guarantee import Adjacency, weakest
 from parley.common.protocol.receipts import Receipt, read_receipt, verify_receipt
 from parley.common.secure_sum.session import Identity
 from parley.common.storage.chain import finish_beginning, salvage, salvage_attachment, unused
@@ -107,9 +108,8 @@ def plan(  # noqa: PLR0913, PLR0917 -- all that a new ledger depends on
     for item in evidence:
         count, at = recovered.get(item.ledger, (0, 0))
         recovered[item.ledger] = max(count, item.count), max(at, item.at)
-    is_weaker = any(item.adjacency == "replace_one" for item in evidence)
-    hides: Adjacency = "replace_one" if is_weaker else limit.adjacency
-    return Recovery(worst, hides, recovered, missing)
+    hidden = weakest([limit.adjacency, *(item.adjacency for item in evidence)])
+    return Recovery(worst, hidden, recovered, missing)
 
 
 def worst_of(evidence: Sequence[Evidence]) -> dict[str, Cost]:
@@ -228,8 +228,8 @@ def of_receipt(receipt: Receipt) -> Evidence:
             people: Cost.of_units(totals["spent"]) + Cost.of_units(totals["reserved"])
             for people, totals in accounts.items()
         }
-        adjacency: Adjacency = "whole_party" if receipt.totals["adjacency"] == "whole_party" else "replace_one"
-        at = int(receipt.totals["at"])
+        stated, at = receipt.totals["adjacency"], int(receipt.totals["at"])
+        adjacency: Adjacency = stated if stated in get_args(Adjacency) else "replace_one"
     except (TypeError, ValueError, KeyError, ParleyError):
         raise LedgerError("the receipt has no party's totals") from None
     return Evidence(receipt.ledger, receipt.head.count, receipt.head.link, at, costs, adjacency)

@@ -35,8 +35,10 @@ _KEY_BYTES = 32
 _PADDED_BYTES = 512
 _HEAD = struct.Struct(">32sQ32sQBH")
 """First link, count, last link, time of the last entry, flags, and how many accounts."""
-_WEAKER, _IN_COMPANY = 1, 2
-"""Flags: whether charges hide a record each; whether costs have all units, where earlier versions had four."""
+_WEAKER, _IN_COMPANY, _PERSONS = 1, 2, 4
+"""Flags: whether charges hide less than all of a party; whether costs have all units, where earlier versions had four;
+and whether those that hide less hide a person each, which earlier versions read as a record."""
+_FLAGS: Mapping[Adjacency, int] = {"whole_party": 0, "person": _WEAKER | _PERSONS, "replace_one": _WEAKER}
 _LENGTH = struct.Struct(">H")
 _N_UNITS, _N_EARLIER, _UNIT_BYTES = 6, 4, 16
 
@@ -93,8 +95,7 @@ def _packed(ledger: str, head: Head, totals: Mapping[str, Any]) -> bytes:
     others = totals.get("people", {}).items()
     charged = {people: account for people, account in others if any(account["spent"]) or any(account["reserved"])}
     accounts = {"": totals, **charged}
-    first, last, is_weaker = bytes.fromhex(ledger), bytes.fromhex(head.link), totals["adjacency"] == "replace_one"
-    flags = _IN_COMPANY | _WEAKER * is_weaker
+    first, last, flags = bytes.fromhex(ledger), bytes.fromhex(head.link), _IN_COMPANY | _FLAGS[totals["adjacency"]]
     parts = [_HEAD.pack(first, head.count, last, totals["at"], flags, len(accounts))]
     for people, account in accounts.items():
         name = people.encode()
@@ -114,5 +115,6 @@ def _unpacked(content: bytes) -> tuple[str, Head, dict[str, Any]]:
         (length,) = _LENGTH.unpack(packed.read(_LENGTH.size))
         people = packed.read(length).decode()
         accounts[people] = Account(0, 0, Cost(*(int.from_bytes(packed.read(_UNIT_BYTES)) for _ in range(n_units))))
-    adjacency: Adjacency = "replace_one" if flags & _WEAKER else "whole_party"
+    hidden = flags & (_WEAKER | _PERSONS)
+    adjacency: Adjacency = next((unit for unit in _FLAGS if _FLAGS[unit] == hidden), "replace_one")
     return first.hex(), Head(count, last.hex()), totals_of(accounts, adjacency, at)

@@ -28,6 +28,7 @@ from parley.common.forecast.forecast import NoForecast, forecast
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Price
 from parley.common.privacy.guarantee import (
     NEXT_TO_NOTHING,
+    UNIT_NAMES,
     Guarantee,
     Unit,
     as_clause,
@@ -52,6 +53,7 @@ _MOST_NAMED = 10
 _SECONDS = 10.0  # how long a command may run, and a web hook may be silent
 _WHOSE: Mapping[Unit, str] = {
     "replace_one": "one record of yours from another",
+    "person": "all rows of one person with you from any others",
     "whole_party": "your data from any other",
     "auxiliary_row": "one of the public rows, which are not yours, from another",
 }
@@ -77,6 +79,7 @@ def question_of(
         "epsilon": price.total.epsilon / MICRO,
         "delta": price.total.delta / DELTA_UNITS,
         "rounds": len(price.epsilon),
+        **({"hides": whose} if (whose := _hidden_in_words(spec)) else {}),
         **({"class_weights": told} if (told := _weights_in_words(spec)) else {}),
         "contributors": list(spec.names[:1000]),
         "minimum_contributors": spec.minimum_contributors,
@@ -84,6 +87,20 @@ def question_of(
         "co_owners_see": "the questions of each round, and so what can be told from them; never your answers",
         "until": datetime.fromtimestamp(expires, UTC).isoformat(timespec="minutes"),
     }
+
+
+def _hidden_in_words(spec: RunSpec) -> str:
+    """Say whose rows are hidden together, and with how many owners one may be; "" if each record is, with one owner."""
+    person, words = spec.study.person, []
+    if person is not None:
+        words.append(
+            f"all rows with one {person.column} are one person's and hidden together, if that says whose they are"
+        )
+    if spec.overlap > 1:
+        words.append(
+            f"the same {UNIT_NAMES[spec.study.unit]} may be with up to {spec.overlap} owners: all of them count"
+        )
+    return "; ".join(words)
 
 
 def _weights_in_words(spec: RunSpec) -> str:

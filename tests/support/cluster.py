@@ -131,7 +131,8 @@ class Cluster:
         return Holding(self.study, Loaded(self.shard(index))).parts[rows]
 
     def party_settings(self, name: str, **changes: object) -> PartySettings:
-        """A party's settings."""
+        """A party's settings, which pin the study's column of persons."""
+        person = self.study.person
         policy = {
             "epsilon": self.epsilon,
             "delta": 0.1,
@@ -145,7 +146,7 @@ class Cluster:
             "name": name,
             "state": self.root / name,
             "study": self.study_path,
-            "data": {"source": str(next(self.root.glob(f"{name}.[cs]*[vm]")))},
+            "data": {"source": str(next(self.root.glob(f"{name}.[cs]*[vm]"))), "person": person and person.column},
             "policy": policy | self.policy,
             "learners": [{"name": "learner", "token_hash": hash_token(LEARNER)}],
         }

@@ -228,6 +228,16 @@ def test_a_constant_is_the_commonest_class_or_the_mean_of_training_examples() ->
     assert constant(low, high, "regression") == pytest.approx(1 - 0.06 / 0.02, rel=1e-3)
 
 
+def test_each_person_counts_once_in_a_constant() -> None:
+    """Six rows of one person, who is positive, against one of each of two others."""
+    y = np.array([1.0] * 6 + [-1.0, -1.0])
+    persons = Shard(np.full((8, 1), 0.5), y, begins=np.array([True, *[False] * 5, True, True]))
+    rows = Shard(persons.X, y)
+    assert constant(rows, rows, "binary") == 0.75
+    assert constant(persons, persons, "binary") == pytest.approx(2 / 3, abs=1e-4)
+    assert constant(persons, rows, "regression") == pytest.approx(1 - ((5 / 6) ** 2 + 3 / 4) / (3 / 4), abs=1e-3)
+
+
 def test_a_mean_score_leaves_out_splits_without_an_auc() -> None:
     scores = [[Score(0.5, None), Score(1.0, 0.6)], [Score(0.0, None)], [Score(0.25, 0.8), Score(0.25, 0.9)]]
     assert module._mean_score(scores) == pytest.approx((1.0 / 3, (0.6 + 0.85) / 2))

@@ -60,11 +60,11 @@ def told(*records: LedgerRecord, begun: LedgerRecord = BEGUN) -> Books:
 
 def test_before_anything_is_told_there_is_nothing_to_spend() -> None:
     books = Books()
-    assert (books.begun, books.account, dict(books.runs), books.weaker, books.refusals) == (
+    assert (books.begun, books.account, dict(books.runs), dict(books.charges), books.refusals) == (
         None,
         Account(0, 0),
         {},
-        0,
+        {},
         {},
     )
     assert books.at == 0, "nothing was written"
@@ -106,8 +106,8 @@ def test_a_run_that_failed_is_charged_what_was_left_under_any_limit() -> None:
     books = told(approved("one", Cost(404, 0, 4)), answered("one", 1, Cost(4, 0, 1)), failed)
     assert (books.account.spent, books.account.reserved) == (Cost(404, 0, 4), NOTHING)
     assert books.runs["ann", "one"].ended == "failed"
-    assert books.weaker == 2
-    assert told(approved("one", Cost(10, 3)), Ended("ann", "one", "learner")).weaker == 0
+    assert books.charges["replace_one"] == 2
+    assert told(approved("one", Cost(10, 3)), Ended("ann", "one", "learner")).hides() == "whole_party"
 
 
 def test_an_answer_takes_no_more_of_what_is_reserved_than_is_its_runs() -> None:
@@ -215,27 +215,28 @@ def test_a_limit_says_all_that_charges_are_held_against() -> None:
 
 
 @pytest.mark.parametrize(
-    ("adjacency", "spent", "hides", "weaker"),
+    ("adjacency", "spent", "hides"),
     [
-        ("replace_one", NOTHING, "whole_party", 0),
-        ("replace_one", Cost(1, 0), "replace_one", 1),
-        ("whole_party", Cost(1, 0), "whole_party", 0),
+        ("replace_one", NOTHING, "whole_party"),
+        ("replace_one", Cost(1, 0), "replace_one"),
+        ("person", Cost(1, 0), "person"),
+        ("whole_party", Cost(1, 0), "whole_party"),
     ],
 )
-def test_what_a_recovered_ledger_hides(adjacency: Adjacency, spent: Cost, hides: str, weaker: int) -> None:
+def test_what_a_recovered_ledger_hides(adjacency: Adjacency, spent: Cost, hides: str) -> None:
     begun = replace(BEGUN, spent=spent, adjacency=adjacency, recovered={"old": (5, 10)})
     books = Books()
     books.add(Entry(1, 0, begun))
     assert (books.begun, books.account.spent, books.account.adjacency) == (begun, spent, adjacency)
-    assert (books.hides(), books.weaker) == (hides, weaker)
+    assert books.hides() == hides
 
 
 def test_one_answer_that_hides_a_record_is_enough() -> None:
-    answers = [answered("run", 1, Cost(1, 0), "whole_party"), answered("run", 2, Cost(1, 0))]
-    before, after = told(approved("run", Cost(5, 0)), answers[0]), told(approved("run", Cost(5, 0)), *answers)
-    assert (before.hides(), before.weaker) == ("whole_party", 0)
-    assert (after.hides(), after.weaker) == ("replace_one", 1)
-    assert told(approved("run", Cost(5, 0)), answers[1], replace(answers[1], round=3)).weaker == 2
+    adjacencies: list[Adjacency] = ["whole_party", "person", "whole_party", "replace_one", "person"]
+    answers = [answered("run", round, Cost(1, 0), hidden) for round, hidden in enumerate(adjacencies, 1)]
+    hidden = [told(approved("run", Cost(5, 0)), *answers[:count]).hides() for count in range(6)]
+    assert hidden == ["whole_party", "whole_party", "person", "person", "replace_one", "replace_one"]
+    assert told(approved("run", Cost(5, 0)), *answers).charges == {"whole_party": 2, "person": 2, "replace_one": 1}
 
 
 def test_a_charge_is_taken_first_from_what_is_reserved_for_its_run() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from markdown_it import MarkdownIt
 from typer.testing import CliRunner
 
 from parley.common.data.columns import Category, Feature, Label, RealLabel, SparseFeatures
-from parley.common.data.study import Study
+from parley.common.data.study import Person, Study
 from parley.common.runs.certificate import Certificate, signed_certificate
 from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.learner.cli.main import learner_app
@@ -130,6 +131,31 @@ def test_every_kind_of_study_has_a_card(study: Study) -> None:
     assert "None" not in page
 
 
+@pytest.mark.parametrize(("algorithm", "counted"), [("dp_gd", "count up to one clip norm"), ("release", "counts 1/r")])
+def test_a_card_says_that_its_model_is_of_persons(algorithm: str, counted: str) -> None:
+    person = Person(column="patient_nbr", most_rows=40)
+    study = STUDY.model_copy(
+        update={"person": person, "hold_out": 0.25, "label": Label(name="y", values=("no", "yes"))}
+    )
+    promise = PROMISE | {"adjacency": "person"}
+    figure = {"estimate": 0.8, "low": None, "high": 0.9}
+    found = {"deviation": 3.0, "accuracy": figure, "majority": figure, "rows": 50, "contributors": ["owner-1"]}
+    certificate = certified(study, overlap=2).model_dump(mode="json")
+    terms = {"algorithm": algorithm, "adjacency": "person", "guarantees": [promise], "certificate": certificate}
+    for evaluation in (None, found | {"epsilon": 0.5, "delta": 1e-6}):
+        card = card_of(study, evaluation=evaluation, **terms)
+        assert "| Population | persons: all rows with one patient_nbr, 40 at most;" in card
+        assert counted in card
+        assert "6,000 persons for training" in card
+        assert "| Owner | Persons |" in card
+        assert "all rows of one person, with one owner, replaced, against" in card
+        assert "The same person may be with up to 2 of the owners" in card
+        assert "A person is hidden as far as one column says whose a row is" in card
+        assert "A record is hidden" not in card
+        assert ("On 50 persons that 1 owners" in card) == (evaluation is not None)
+        assert not re.search(r"\d rows|[Hh]eld-out rows|on rows that|on the rows of|owner's rows", card)
+
+
 def test_a_simulated_model_without_guarantees_has_one_too() -> None:
     assert "- Nobody has measured how good it is on rows that it was not trained on.\n" in card_of(STUDY, guarantees=[])
     assert "No promise is made" in card_of(STUDY, guarantees=[])
@@ -207,6 +233,7 @@ def test_the_card_of_a_certified_model_is_complete() -> None:
         "|---|---|",
         "| Predicts | ill: no, yes |",
         "| Model | a linear model, 14 columns |",
+        "| Population | rows: who has several counts several times |",
         "| Study | stays, digest DIGEST… |",
         "| Trained by | dp_gd, 7 rounds, on the rows of 2 owners |",
         "| Run | 5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f, certified TIME |",
@@ -327,6 +354,7 @@ def test_a_card_of_little_says_so() -> None:
         "|---|---|",
         "| Predicts | nothing: the run counted and summed |",
         "| Model | no model, but noisy counts and sums, 1,010 columns |",
+        "| Population | rows: who has several counts several times |",
         "| Study | costs, digest DIGEST… |",
         "| Trained by | dp_gd, 1 round, on the rows of 11 owners |",
         "",

@@ -15,7 +15,7 @@ from pyarrow import parquet
 from parley.common.data.columns import Columns, Feature, Label, RealLabel
 from parley.common.data.loading import shard_of
 from parley.common.data.shard import Shard
-from parley.common.data.study import Study
+from parley.common.data.study import Person, Study
 from parley.common.encoding.classes import decode_classes
 from parley.common.errors import InvalidDataError, InvalidInputError, ParleyError
 from parley.common.files.tables import read_columns
@@ -367,3 +367,40 @@ def test_deals_at_their_limits() -> None:
     assert shard_sizes(7, 1, 2.0) == (7,)
     assert sizes_by_shares(10, (3, 1)) == (8, 2)
     assert sum(random_sizes(9, 1, rng())) == 9
+
+
+def of_persons(n_persons: int = 12) -> Shard:
+    """Rows of persons who have 1 to 3 each, in whose first column stands who it is."""
+    who = np.repeat(np.arange(n_persons), np.arange(n_persons) % 3 + 1)
+    X = np.column_stack([who / n_persons, np.arange(len(who)) / 100])
+    return Shard(X, np.where(who % 2, 1.0, -1.0), norm="max", begins=np.diff(who, prepend=-1) > 0)
+
+
+def test_all_rows_of_a_person_are_for_the_test_or_of_one_owner() -> None:
+    shard = of_persons()
+    data = examples(SMALL, shard)
+    assert data.n_rows == len(shard.y) == 24
+    assert data.fold is not None
+    for train, test in (data.draw(rng()), data.fold(rng(), 1, 3)):
+        owners = deal(train, shard_sizes(int(train.n_examples), 3))
+        parts = [test, *map(owners.party, range(3))]
+        who = [set(part.X[:, 0].tolist()) for part in parts]
+        assert [len(some) for some in who] == [int(part.n_examples) for part in parts]
+        assert len(set().union(*who)) == sum(map(len, who)) == 12
+        assert sum(int(part.n_rows) for part in parts) == 24
+        assert all((part.weights.sum() == part.n_examples).all() for part in parts)
+    train, test = data.draw(rng())
+    assert (int(train.n_examples), int(test.n_examples)) == (9, 3)
+
+
+def test_a_file_is_split_by_the_column_that_says_whose_a_row_is(tmp_path: Path) -> None:
+    """Persons' rows stand apart in it, 7 and 007 are one person, and of three rows each the first two count."""
+    table = tmp_path / "visits.csv"
+    visits = [f"{20 + who},{visit},{who % 2},{who:0{visit + 1}}" for visit in range(3) for who in range(10)]
+    table.write_text("\n".join(["age,dose,outcome,patient", *visits]))
+    study = SMALL.model_copy(update={"person": Person(column="patient", most_rows=2)})
+    data = load_dataset(str(table), study_file(tmp_path, study))
+    train, test = data.draw(rng())
+    assert (data.n_rows, int(train.n_examples), int(test.n_examples)) == (20, 8, 2)
+    assert (int(train.n_rows), int(test.n_rows)) == (16, 4)
+    assert set(train.X[:, 0].tolist()).isdisjoint(test.X[:, 0].tolist())

@@ -10,6 +10,7 @@ import httpx
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import has_fit_parameter
 
 from parley.common.data.columns import Category, Feature, Label, RealLabel, SparseFeatures
 from parley.common.data.study import HuberLoss, LogisticLoss, SquaredLoss, Study
@@ -253,6 +254,9 @@ def test_what_is_not_fitted_says_so() -> None:
         _ = FederatedClassifier("loans").card_
     with pytest.raises(TypeError, match="unexpected keyword argument 'sample_weight'"):
         FederatedClassifier("loans").fit(sample_weight=[1])
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'groups': .* a study names the column, person"):
+        FederatedClassifier("loans").fit(groups=[1])
+    assert not has_fit_parameter(FederatedClassifier("loans"), "sample_weight")
 
 
 def test_a_learner_by_its_address_is_connected_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,11 @@ from parley.common.algorithms import REGISTRY, build_algorithm
 from parley.common.algorithms.dp_gd import DpGd
 from parley.common.arrays import FloatArray
 from parley.common.data.columns import Feature, Label, RealLabel
-from parley.common.data.study import Study
+from parley.common.data.study import Person, Study
 from parley.common.errors import InvalidInputError
 from parley.common.forecast.coalitions import Members
 from parley.common.forecast.excess_risk import RATE
-from parley.common.forecast.forecast import Forecast, NoForecast, forecast
+from parley.common.forecast.forecast import OF_PERSONS, Forecast, NoForecast, forecast
 from parley.common.forecast.forecasters import FORECASTERS
 from parley.common.learning.losses import Hinge, Logistic, Softmax, Squared
 from tests.support.nightly import NIGHTLY, repeats
@@ -278,6 +278,20 @@ class TestLabels:
         )
         assert worse.warning is None
         assert better.to_json()["warning"] == better.warning
+
+    def test_persons_are_a_sample_as_large_as_their_number_however_many_rows_they_may_have(self) -> None:
+        records = facts_of([2000] * 3, [0.3] * 3, Logistic(), study=of_classes((0.75, 0.25)))
+        study = of_classes((0.75, 0.25)).model_copy(update={"person": Person(column="patient")})
+        persons = replace(records, study=study, unit="person", most_rows=study.most_rows)
+        of_records, of_persons = (predict("dp_gd", LONG, facts) for facts in (records, persons))
+        assert (of_persons.excess, of_persons.figures) == (of_records.excess, of_records.figures)
+        assert of_persons.assumptions == (*of_records.assumptions, OF_PERSONS)
+        assert of_records.constant is not None
+        hopeless = replace(of_persons, constant=replace(of_records.constant, estimate=0.0))
+        assert "more owners, more persons or a larger epsilon are needed" in str(hopeless.warning)
+        described = forecast(build_algorithm("describe"), persons)
+        assert isinstance(described, NoForecast)
+        assert "of 6,000 persons, each count will be right to ±" in described.reason
 
     def test_what_is_proven_counts_from_where_a_descent_starts(self) -> None:
         """Far from zero a label may be twice as far from a mean of .8 as from zero."""

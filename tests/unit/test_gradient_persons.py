@@ -186,7 +186,9 @@ def test_a_person_of_many_rows_loses_next_to_nothing_by_rounding(loss: Loss, cli
     slopes = loss.slope(shard.scores(np.atleast_2d(weights)).reshape((n_rows,) if k == 1 else (n_rows, k)), y)
     slopes = slopes.reshape(n_rows, k)
     lengths, lengths_l1 = np.linalg.norm(slopes, axis=-1), np.abs(slopes).sum(axis=-1) * shard.norms_l1 / 2**16
-    parts = np.minimum(1.0, np.minimum(1.0 / lengths, clip_l1 / lengths_l1))  # as a row alone would be clipped
+    parts = np.ones(n_rows)
+    if k > 1:
+        parts = np.minimum(parts, np.minimum(1.0 / lengths, clip_l1 / lengths_l1))  # as a row alone would be clipped
     parts *= min(1.0 / (parts * lengths).sum(), clip_l1 / (parts * lengths_l1).sum())
     exact = (slopes * parts[:, None]).T @ shard.X
     along = gradient_sum(loss, shard, weights, 1.0, clip_l1) / UNIT @ exact.ravel() / (exact**2).sum()
@@ -199,3 +201,11 @@ def test_a_rows_own_weight_scales_its_slope() -> None:
     records, weighted = Shard(shard.X, shard.y), Shard(shard.X, shard.y, given=given)
     each = [given[i] * gradient_sum(Logistic(), records.view(slice(i, i + 1)), weights) / UNIT for i in range(300)]
     assert np.allclose(gradient_sum(Logistic(), weighted, weights) / UNIT, np.sum(each, axis=0), atol=300 * 2**-15)
+
+
+def test_of_a_persons_rows_the_one_that_the_model_has_wrong_counts_for_more() -> None:
+    X, slopes = np.eye(D)[:2], np.array([-0.9, 0.1])
+    for begins, clipped in (([True, False], [-0.45, 0.05]), ([True, True], [-0.5, 0.1])):
+        shard = Shard(X, np.array([1.0, -1.0]), begins=np.array(begins))
+        total = gradient_sum(Slopes(slopes=slopes), shard, np.zeros(D), 0.5)
+        assert np.allclose(total[:2] / UNIT, clipped, atol=2**-15)

@@ -58,7 +58,7 @@ def test_the_held_out_come_last_in_order_however_long_the_blocks(n: int, share: 
     rows, labels = X.copy(), y.copy()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(studies, "_BLOCK", block)
-        move_held_out_last(rows, labels, share)
+        move_held_out_last(share, rows, labels)
     assert np.array_equal(labels, y[due])
     assert np.array_equal(rows, X[due])
 

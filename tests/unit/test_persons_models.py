@@ -11,10 +11,11 @@ import pytest
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 
-from parley.common.algorithms import build_algorithm, settle
+from parley.common.algorithms import AUTO, build_algorithm, settle
 from parley.common.algorithms.feature import FeatureMethod
 from parley.common.algorithms.ftrl import PrivateLeader
 from parley.common.algorithms.release import PrivateRelease
+from parley.common.algorithms.simplex import SampledSimplex
 from parley.common.arrays import BoolArray, FloatArray, IntArray
 from parley.common.data.shard import Shard
 from parley.common.data.sparse import SparseShard
@@ -24,16 +25,19 @@ from parley.common.learning.classifiers import LogisticRegression, Voter
 from parley.common.learning.erm import MOST_STEPS, TOLERANCE, gradient_left, minimise
 from parley.common.learning.losses import Huber, Logistic, Loss, Softmax
 from parley.common.learning.simplex import SimplexProblem, gradient_near_minimiser, log_theta
-from parley.common.learning.solvers import Risk
+from parley.common.learning.solvers import Risk, are_few, minimise_in_span
 from parley.common.privacy.mechanisms.class_means import minimise_own
 from parley.common.privacy.mechanisms.leader import COST_UNIT
 from parley.common.privacy.mechanisms.output import output
 from parley.common.privacy.mechanisms.sampling import range_of_a_draw
 from parley.common.privacy.mechanisms.site import SiteTerms
+from parley.common.privacy.noise import NoNoise
 from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.simulation import simulate
 
 LOSSES = pytest.mark.parametrize("loss", [Logistic(), Huber(0.5), Softmax(3)], ids=repr)
 MOST = 40
+UNLIKE = np.array([40, 1, 1, 20, 2])
 
 
 def begins_of(sizes: IntArray) -> BoolArray:
@@ -94,6 +98,33 @@ def test_persons_are_solved_alike_alone_in_a_stack_and_with_sparse_rows(loss: Lo
         assert np.array_equal(minimise(loss, sparse, ridge), minimise(loss, shard, ridge))
 
 
+@LOSSES
+def test_value_gradient_and_curvature_are_of_the_same_weighted_risk(loss: Loss) -> None:
+    """A wrong one is no wrong model: the last steps go by the gradient. But there are a million of them."""
+    rng, shape = np.random.default_rng(14), (4,) if loss.outputs == 1 else (loss.outputs, 4)
+    shards = [persons(seed, rng.integers(1, 6, n), 4, loss) for seed, n in enumerate((30, 7))]
+    risk = Risk(loss, Shard.stack(shards), np.array([0.3, 2.0]), rng.normal(size=(2, *shape)))
+    w, step = rng.normal(size=(2, *shape)), rng.normal(size=(2, *shape)) * 1e-6
+    ahead, back = risk.gradient(w + step), risk.gradient(w - step)
+    slope = (risk.value(w + step) - risk.value(w - step)) / 2
+    assert np.allclose(risk.total(risk.gradient(w) * step), slope, rtol=1e-3)
+    assert np.allclose(risk.hessian_along(w)(step), (ahead - back) / 2, rtol=1e-3, atol=1e-10)
+    if loss.outputs == 1:
+        along = np.einsum("pij,pj->pi", risk.hessian(w), step)
+        assert np.allclose(along, (ahead - back) / 2, rtol=1e-3, atol=1e-10)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Huber(0.5)], ids=repr)
+def test_few_rows_are_solved_in_their_span_by_their_weights(loss: Loss) -> None:
+    shard = persons(15, np.array([3, 1, 4]), 30, loss)
+    with np.errstate(all="ignore"):  # as `minimise` calls it
+        weights = minimise_in_span(loss, shard, np.array(0.2), np.zeros(30), TOLERANCE)
+    assert np.linalg.norm(Risk(loss, shard, np.array(0.2)).gradient(weights)) <= TOLERANCE
+    assert are_few(loss, shard)
+    assert not are_few(loss, persons(15, np.array([3, 1, 40]), 30, loss)), "many rows, of three persons"
+    assert not are_few(Softmax(3), shard), "of equal weight alone"
+
+
 def test_fits_of_own_classes_keep_the_weights_of_their_rows() -> None:
     loss, sizes = Softmax(3), np.array([1, 3, 2, 5])
     two = persons(5, sizes, 3, Logistic())
@@ -130,13 +161,54 @@ def test_persons_in_a_stack_vote_as_they_do_alone_beside_classifiers_of_other_ki
     stacked = algorithm.prepare(Shard.stack(shards), facts.everyone).votes(rows)
     for place, shard in enumerate(shards):
         assert np.array_equal(algorithm.prepare(shard, facts.of(place)).votes(rows), stacked[place])
+        single = Shard(shard.X[shard.begins], shard.y[shard.begins])
+        copies = Shard(single.X.repeat(UNLIKE, axis=0), single.y.repeat(UNLIKE), begins=begins_of(UNLIKE))
+        votes = [algorithm.prepare(one, facts.of(place)).votes(rows) for one in (copies, single)]
+        assert np.array_equal(*votes)
+
+
+WEIGHED: dict[str, dict[str, object]] = {
+    "release": {"mechanism": "output"},
+    "average": {},
+    "local_average": {},
+    "feature": {"mechanism": "output", "second": "full", "second_mechanism": "output", "aggregator": "party-3"},
+    "multilevel_feature": {"mechanism": "output"},
+    "parameter_average": {},
+    "ensemble_vote": {},
+    "ensemble_soft": {},
+    "pooled": {},
+    "local": {},
+    "matrix_perturbation": {},
+}
+
+
+@pytest.mark.parametrize("name", WEIGHED)
+def test_without_noise_a_run_takes_persons_of_equal_rows_for_records(name: str) -> None:
+    k, n, d = 3, 40, 4
+    rows = [persons(seed, np.ones(n, np.int64), d, Logistic()) for seed in range(k)]
+    sizes = [np.random.default_rng(seed).integers(1, 9, n) for seed in range(k)]
+    copies = [
+        Shard(one.X.repeat(counts, axis=0), one.y.repeat(counts), begins=begins_of(counts))
+        for one, counts in zip(rows, sizes, strict=True)
+    ]
+    public = np.random.default_rng(13).uniform(-0.5, 0.5, (30, d))
+    facts = FederationFacts.uniform(
+        np.full(k, n), epsilon=1e3, delta=1e-5, n_features=d, loss=Logistic(), public=public, public_shape=public.shape
+    )
+    algorithm = build_algorithm(name, WEIGHED[name] | ({} if "ensemble" in name else {"regularization": 0.1}))
+    of_persons = replace(facts, unit="person", most_rows=9)
+    model = simulate(algorithm, Shard.stack(copies), of_persons, NoNoise()).weights
+    plain = simulate(algorithm, Shard.stack([Shard(one.X, one.y) for one in rows]), facts, NoNoise()).weights
+    as_rows = replace(facts, n_examples=np.array([counts.sum() for counts in sizes]))
+    lost = simulate(algorithm, Shard.stack([Shard(one.X, one.y) for one in copies]), as_rows, NoNoise()).weights
+    assert np.abs(model - plain).max() < 1e-5 < np.abs(lost - plain).max()
 
 
 # ── how far a person moves a minimiser ───────────────────────────────────────
 
 
 def exchanged(seed: int, d: int, loss: Loss) -> Iterator[Shard]:
-    """Three persons, of which the last is exchanged: of 40 rows for others, opposite ones or any, of any labels."""
+    """Three persons, whose last is exchanged: 40 rows for as many others, opposite ones or any, of any labels."""
     rng, k = np.random.default_rng(seed), max(2, loss.outputs)
     beside = rng.integers(1, 4, 2)
     fixed = rng.normal(size=(int(beside.sum()), d))
@@ -192,14 +264,17 @@ def test_a_person_moves_the_chances_of_columns_by_at_most_the_range_of_a_draw(lo
     assert 0.3 < largest <= 1.0
 
 
-def test_the_simplex_takes_a_person_of_equal_rows_for_one_row() -> None:
-    sizes = np.array([3, 1, 7, 2])
+def test_the_simplex_takes_a_person_of_equal_rows_for_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = np.array([30, 1, 12, 1])
     rng = np.random.default_rng(9)
     X, y = rng.uniform(-1, 1, (4, 5)), np.array([1.0, -1.0, 1.0, -1.0])
     copies = Shard(X.repeat(sizes, axis=0), y.repeat(sizes), norm="max", begins=begins_of(sizes))
-    problem = SimplexProblem(Logistic(), 4, 5, 5, 3.0, 2.0, 7)
+    problem = SimplexProblem(Logistic(), 4, 5, 5, 6.0, 0.5, 30)
     one, other = (gradient_near_minimiser(problem, shard, 1e-9) for shard in (copies, Shard(X, y, norm="max")))
     assert np.abs(one - other).max() < 1e-8
+    monkeypatch.setattr(SimplexProblem, "steps", lambda *_: 0)
+    monkeypatch.setattr("parley.common.learning.simplex._NEWTON", 9)
+    assert np.abs(gradient_near_minimiser(problem, copies, 1e-9) - one).max() < 1e-8, "a few of Newton's steps suffice"
 
 
 # ── how near a solver surely comes ───────────────────────────────────────────
@@ -248,18 +323,27 @@ def facts_of(loss: Loss, **terms: object) -> FederationFacts:
 @pytest.mark.parametrize("name", ["release", "average", "parameter_average"])
 def test_what_is_chosen_for_persons_is_accepted_and_counts_rows_in_the_bound(name: str, loss: Loss) -> None:
     facts = facts_of(loss)
-    algorithm, _ = settle(name, {}, facts, 100)
+    algorithm, _ = settle(name, {"mechanism": AUTO} if name != "parameter_average" else {}, facts)
     algorithm.check_rows(facts)
     algorithm.questions(facts)
     if isinstance(algorithm, PrivateRelease):
         assert all(site.terms.most_rows == MOST for site in algorithm.own_sites(facts.everyone))
 
 
-def test_a_second_level_counts_rows_in_its_bound_too() -> None:
+def test_the_simplex_counts_rows_in_what_its_solver_rounds() -> None:
+    facts = facts_of(Logistic(), norm="max")
+    algorithm, _ = settle("simplex", {"scale": AUTO, "regularization": AUTO}, facts)
+    assert isinstance(algorithm, SampledSimplex)
+    algorithm.check_rows(facts)
+    assert {site.problem.most_rows for site in algorithm.own_sites(facts.everyone)} == {MOST}
+
+
+def test_noise_inside_a_second_minimisation_counts_a_persons_rows() -> None:
     facts = facts_of(Logistic())
-    full = FeatureMethod(second="full", aggregator="party-1")
-    assert full.questions(facts)
-    assert full.level.site(facts).terms.most_rows == MOST  # type: ignore[attr-defined]
+    full = FeatureMethod(mechanism="output", second="full", aggregator="party-1")
+    for weighed in (full, replace(full, second_mechanism="output")):
+        assert weighed.questions(facts)
+        assert weighed.level.site(facts).terms.most_rows == MOST  # type: ignore[attr-defined]
 
 
 # ── a leader ─────────────────────────────────────────────────────────────────

@@ -14,7 +14,7 @@ LEDGER, HEAD = "ab" * 32, Head(7, "cd" * 32)
 SPENT, RESERVED = Cost(1, 2, 3, 4, 5, 6), Cost(10, 20, 30, 40, 50, 60)
 
 
-@pytest.mark.parametrize("adjacency", ["replace_one", "whole_party"])
+@pytest.mark.parametrize("adjacency", ["replace_one", "person", "whole_party"])
 def test_what_is_sealed_is_read_again_with_all_units(adjacency: str) -> None:
     accounts = {"": Account(0, 0, SPENT, RESERVED), "ward": Account(0, 0, SPENT)}
     totals = totals_of(accounts, adjacency, 99)  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from parley.common.algorithms import REGISTRY
 from parley.common.data.columns import Category, Feature, Label, RealLabel, SparseFeatures
 from parley.common.data.loading import shard_of
 from parley.common.data.shard import Shard
-from parley.common.data.study import Study
+from parley.common.data.study import Person, Study
 from parley.common.errors import InvalidInputError
 from parley.common.privacy.guarantee import Guarantee
 from parley.common.privacy.noise import SeededNoise
@@ -30,7 +30,7 @@ from parley.common.protocol.algorithm import Choice
 from parley.learner.cli.display import measured
 from parley.learner.cli.main import learner_app
 from parley.learner.experiments.baselines import Baselines
-from parley.learner.experiments.datasets import WDBC, examples, load_dataset, simulated, wdbc_columns
+from parley.learner.experiments.datasets import WDBC, Dataset, examples, load_dataset, simulated, wdbc_columns
 from parley.learner.experiments.simulation import (
     Metric,
     SimulationResult,
@@ -444,6 +444,37 @@ def test_a_fifth_but_at_most_two_thousand_examples_are_public(monkeypatch: pytes
     monkeypatch.setattr(module, "_MOST_PUBLIC", 4)
     assert len(module._set_aside(SimulationSettings(), train, labelled=False)[0]) == 4
     assert len(module._set_aside(SimulationSettings(public_rows=28), train, labelled=False)[0]) == 28
+
+
+def biopsies_of_persons() -> Dataset:
+    """The breast cancer set as if it were of persons of 1, 2 and 3 biopsies."""
+    rows = shard_of(WDBC, wdbc_columns(), clip=True)
+    begins = np.isin(np.arange(len(rows.y)) % 6, (0, 1, 3))
+    study = WDBC.model_copy(update={"person": Person(column="patient", most_rows=3)})
+    return examples(study, Shard(rows.X, rows.y, begins=begins))
+
+
+def test_persons_are_what_is_dealt_and_hidden_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset, settings = biopsies_of_persons(), SimulationSettings(repeat=2, parties=3)
+    train, test, facts = deal_repetition(settings, dataset, 0)
+    assert (facts.unit, facts.most_rows) == ("person", 3)
+    assert train.n_examples.tolist() == facts.n_examples.tolist() == [71, 72, 71]
+    assert int(test.n_examples) == 71
+    assert int(train.n_rows.sum() + test.n_rows) == 569
+    monkeypatch.setattr(module, "load_dataset", lambda *_: dataset)
+    result = run_simulation(settings)
+    assert (result.n_train, result.n_test, result.n_rows, result.unit) == (214, 71, 569, "person")
+    assert result.to_json()["unit"] == "person"
+    assert {promise.adjacency for promise in result.guarantees} == {"person"}
+    assert result.accuracy.mean > 0.8
+
+
+def test_public_rows_of_persons_are_all_rows_of_some() -> None:
+    settings = SimulationSettings(algorithm="ensemble_vote", public_rows=30, parties=5)
+    train, _, facts = deal_repetition(settings, biopsies_of_persons(), 0)
+    assert facts.n_total == int(train.n_examples.sum()) == 214 - 30
+    assert facts.public is not None
+    assert 30 < len(facts.public) <= 90
 
 
 def test_warnings_are_told_in_full() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from parley.common.algorithms import build_algorithm
 from parley.common.data.shard import Shard
+from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Logistic, Softmax
 from parley.common.privacy.noise import Noise, NoNoise, SeededNoise, SystemNoise
 from parley.common.protocol import simulation
@@ -149,3 +150,14 @@ class _Wide:
 
 def answered(federation: Simulation, query: Query) -> Reply:
     return asyncio.run(federation.answer("run", query))
+
+
+def test_shards_of_other_examples_than_the_facts_are_about_are_refused() -> None:
+    shard, facts = federation(secure=False)
+    of_persons = Shard(shard.X, shard.y, begins=np.broadcast_to(np.arange(N) % 3 == 0, (K, N)))
+    algorithm, persons = build_algorithm("dp_gd"), replace(facts, unit="person", most_rows=3)
+    for rows, terms in ((of_persons, facts), (shard, persons)):
+        with pytest.raises(InvalidInputError, match="examples are persons and the run's are records, or the other way"):
+            Simulation.of(algorithm, rows, terms, NoNoise())
+    with pytest.raises(InvalidInputError, match="a person has more rows than the 2 that the parties agreed on"):
+        Simulation.of(algorithm, of_persons, replace(persons, most_rows=2), NoNoise())

@@ -422,13 +422,13 @@ def test_lines_of_libsvm_are_labels_and_entries(tmp_path: Path, monkeypatch: pyt
         read = list(blocks)
         assert (n_rows, tuple(names)) == (4, ("index", "value", "bad"))
         assert len(read) == {1: 4, 2: 2, 100: 1}[lines]
-        rows = [row for entries, _ in read for row in as_lists(entries)]
+        rows = [row for block in read for row in as_lists(block.entries)]
         assert str(rows) == str([
             [(1.0, 2.0), (4.0, -1.0)], [], [(2.0, 0.5), (float("nan"), 1.0), (3.0, float("nan")), (9.0, float("nan"))],
             [(1.0, 1.0), (2.0, 2.0)],
         ])  # fmt: skip
-        assert [label for _, labels in read for label in np.asarray(labels).tolist()] == [1.0, -1.0, 1.0, ""]
-        assert all(not entries.missing.any() and not entries.unequal.any() for entries, _ in read)
+        assert [label for block in read for label in np.asarray(block.labels).tolist()] == [1.0, -1.0, 1.0, ""]
+        assert all(not block.entries.missing.any() and not block.entries.unequal.any() for block in read)
     stream = libsvm_table(path, SPARSE)
     assert stream.name == f"data file {path}"
     numbers = pa.list_(pa.float64())

@@ -295,7 +295,7 @@ def described(**more: object) -> dict[str, Any]:
 
 
 def test_a_description_is_tables_and_remarks() -> None:
-    lines = shown(lambda console: describe._show(described(), console))
+    lines = shown(lambda console: describe._show(described(), "rows", console))
     assert lines == [
         "1,235 ± 50 rows; noise of deviation 61.7 on each count",
         "",
@@ -341,14 +341,14 @@ def test_noise_that_hides_much_is_a_remark() -> None:
     few = described(rows=exact, columns=[])
     line = "the noise hides much: ask about fewer columns, or none with bins, or spend more"
     for deviation, more in ((50.0, []), (50.1, [line])):
-        told = shown(lambda console: describe._show(few | {"deviation": deviation}, console))  # noqa: B023 -- called here
+        told = shown(lambda console: describe._show(few | {"deviation": deviation}, "rows", console))  # noqa: B023 -- called here
         assert told == [f"1,000 ± 0 rows; noise of deviation {deviation} on each count", *more]
 
 
 def test_numbers_of_remarks_and_evaluations_have_no_colour_of_their_own() -> None:
     remarked = described(columns=[number("x", remarks=["5 of 10"])], deviation=1.0)
     in_color: dict[str, Any] = {"force_terminal": True, "color_system": "standard"}
-    assert "x: 5 of 10" in shown(lambda console: describe._show(remarked, console), **in_color)
+    assert "x: 5 of 10" in shown(lambda console: describe._show(remarked, "rows", console), **in_color)
     figure = {"estimate": 0.5, "low": 0.25, "high": 0.75}
     evaluation = {"epsilon": 1, "delta": 1e-6, "rows": 300, "contributors": ["a"], "rate": 0.95, "rmse": figure}
     news = [("state", {"state": "completed", "evaluation": evaluation})]
@@ -427,7 +427,7 @@ def describing(monkeypatch: pytest.MonkeyPatch) -> Asked:
         [("round", {"round": 1, "of": 1} | ONE_ROUND), ("state", {"state": "completed"})],
         (("POST", "/v1/forecasts"), NO_FORECAST),
         (("POST", "/v1/runs"), {"id": "r1"}),
-        (("GET", "/v1/runs/r1/model"), {"guarantees": GUARANTEES[:1]}),
+        (("GET", "/v1/runs/r1/model"), {"guarantees": GUARANTEES[:1], "study": {}}),
         (("GET", "/v1/runs/r1/description"), description),
     )
     monkeypatch.setattr(LearnerOptions, "open", lambda _: nullcontext(learner))
@@ -615,7 +615,7 @@ def test_the_lines_before_a_run_say_all_that_is_foreseen() -> None:
         "2,000 rounds, about 12.3 s (as measured)",
         "a tenth evaluates it",
         *CARRIES,
-        "the commonest class makes up 0.765: to predict it for all rows is right so often",
+        "the commonest class makes up 0.765: to predict it always is right so often",
         f"RMSE: {RMSE}",
         f"all data pooled: {POOLED}",
         "note: accuracy is not forecast",
@@ -627,7 +627,7 @@ def test_the_lines_before_a_run_say_all_that_is_foreseen() -> None:
         "excess fitness of an owner alone, without noise: 0.1 to 0.346",
         (
             "note: by excess fitness joining is not worth it for b: alone, without noise, they are expected to do "
-            "better, if all owners' rows are alike"
+            "better, if all owners' data are alike"
         ),
     ]
     assert list(forecast.outlook(learner, body, explain=True)) == lines

@@ -12,7 +12,7 @@ import pytest
 
 from parley.common.algorithms import MOST_ROUNDS
 from parley.common.data.columns import Feature, Label
-from parley.common.data.study import Study
+from parley.common.data.study import Person, Study
 from parley.common.errors import PartyRefusedError
 from parley.common.protocol.messages import Query, Reply
 from parley.common.runs.specification import Budget, Member, RunSpec
@@ -56,10 +56,9 @@ def test_nothing_is_known_of_owners_who_are_not_asked() -> None:
 
 
 def test_work_grows_with_the_largest_shard_and_with_ciphertexts() -> None:
-    plain = work_ms(spec())
-    assert plain == pytest.approx(10_000 * 100 * 2e-6)
+    assert work_ms(spec()) == pytest.approx((10_000 * 100 * 2e-6, 0.0))
     summed = work_ms(spec(secure_sum="paillier"))
-    assert summed == pytest.approx(plain + 3 * 30.0), "100 numbers are three ciphertexts"
+    assert summed == pytest.approx((10_000 * 100 * 2e-6, 3 * 30.0)), "100 numbers are three ciphertexts"
 
 
 class Greeted:
@@ -116,7 +115,7 @@ async def test_without_a_run_like_it_round_trips_and_work_are_an_estimate(
     monkeypatch.setattr(time, "perf_counter", lambda: next(now))
     with closing(RunStore(tmp_path / "learner.sqlite")) as store:
         found = await round_time(spec(), cast("Any", parties), store, 5.0)
-        assert found.ms == pytest.approx(2.0 + work_ms(spec()))
+        assert found.ms == pytest.approx(2.0 + sum(work_ms(spec())))
         assert found.basis == (
             "an estimate: 3 bare round trips to all parties at once, just now, and the work of a usual machine"
         )
@@ -124,3 +123,18 @@ async def test_without_a_run_like_it_round_trips_and_work_are_an_estimate(
         monkeypatch.undo()
         refused = await round_time(spec(), cast("Any", [*parties, Greeted("c", refuses=True)]), store, 5.0)
         assert refused == RoundTime(None, "not known: not all parties can be reached")
+
+
+async def test_of_persons_a_guess_of_their_rows_lengthens_an_estimate_and_no_round_that_was_measured(
+    tmp_path: Path,
+) -> None:
+    of_persons = spec(study=STUDY.model_copy(update={"person": Person(column="patient")}))
+    with closing(RunStore(tmp_path / "learner.sqlite")) as store:
+        estimated = await round_time(of_persons, cast("Any", [Greeted("a"), Greeted("b")]), store, 5.0)
+        records = await round_time(spec(), cast("Any", [Greeted("a"), Greeted("b")]), store, 5.0)
+    longer = estimated.if_each_has(6)
+    assert estimated.ms is not None
+    assert longer.ms == pytest.approx(estimated.ms + 5 * 10_000 * 100 * 2e-6)
+    assert longer.basis == f"{estimated.basis}, at 6 rows a person"
+    for measured in (records, UNKNOWN, RoundTime(2.0, "measured")):
+        assert measured.if_each_has(6) == measured

@@ -21,6 +21,9 @@ export const h = (name, attributes = {}, ...children) => fill(document.createEle
 /** The same of SVG. */
 export const svg = (name, attributes = {}, ...children) => fill(document.createElementNS(SVG, name), attributes, children);
 
+/** What a study counts, in the plural; it comes as its document, or in short. */
+export const examplesOf = ({ person, unit }) => person || unit === "person" ? "persons" : "rows";
+
 /** A table in a box that scrolls by itself: headings, then rows of cells; the first of a row names it. */
 export function table(caption, headings, rows, id) {
   const body = rows.map((cells) => h("tr", {}, cells.map((cell, index) =>

@@ -2,7 +2,7 @@
 
 import { ask, session } from "./api.js";
 import { plane } from "./charts.js";
-import { count, facts, few, field, h, heading, number, percent, section, table, isNarrow, writer } from "./dom.js";
+import { count, examplesOf, facts, few, field, h, heading, number, percent, section, table, isNarrow, writer } from "./dom.js";
 import { RuleFields, hasThreshold, isLogistic, publicScore, rulesFor } from "./rules.js";
 import { STATISTICS } from "./statistics.js";
 
@@ -11,16 +11,16 @@ const AXES = ["recall", "specificity", "precision"];
 
 /** What an evaluation found, of a model or, without one, in the words of its own document. */
 export function evaluation(results, model, run, signal) {
-  const isBinary = model.classes?.length === 2, points = (isBinary && results.points || []).toSorted((a, b) => a.score - b.score);
+  const examples = examplesOf(model.study), isBinary = model.classes?.length === 2, points = (isBinary && results.points || []).toSorted((a, b) => a.score - b.score);
   const single = STATISTICS.filter(({ name }) => isFigure(results[name]) && !(points.length && AT_POINT.includes(name)));
   const unit = model.study.label.unit, unsaid = points.length ? [] : Object.entries(results.recall ?? {}).filter(([, recall]) => isUnsaid(recall)).map(([name]) => name);
   const figures = facts(single.map((each) => figure(heading(each.title), results[each.name], writer(each), each.name === "r_squared" ? "" : unit)));
   const isHidden = isBinary && results.points?.length === 0; // noise may hide a whole class
   const bins = results.calibration ?? [], curves = isBinary && !isHidden ? curvesOf(bins, points) : null, ofClass = isBinary ? {} : bins;
   const threshold = points.length ? new Threshold(points, model, run, curves, signal).element
-    : isHidden ? h("p", { class: "warn" }, "Noise hides one of the two classes: there is no threshold to choose from, and no curve. A larger ε or more held-out rows would leave some.") : "", unseen = points.length || !run ? "" : plainThreshold(model, run, signal);
+    : isHidden ? h("p", { class: "warn" }, `Noise hides one of the two classes: there is no threshold to choose from, and no curve. A larger ε or more held-out ${examples} would leave some.`) : "", unseen = points.length || !run ? "" : plainThreshold(model, run, signal);
   return [h("h2", {}, "How good it is"),
-    h("p", {}, `On ${count(results.rows)} rows that ${results.contributors.length} ${results.contributors.length > 1 ? "owners" : "owner"} held out, at ε = ${number(results.epsilon, 3)}. An interval holds the true figure of these rows in ${percent(results.rate, 0)} of cases.`),
+    h("p", {}, `On ${count(results.rows)} ${examples} that ${results.contributors.length} ${results.contributors.length > 1 ? "owners" : "owner"} held out, at ε = ${number(results.epsilon, 3)}. An interval holds the true figure of these ${examples} in ${percent(results.rate, 0)} of cases.`),
     unsaid.length ? h("p", { class: "warn" }, `The model predicts ${few(unsaid)} of nobody or almost nobody: train with class weights.`) : "", threshold, single.length ? h("div", { id: "evaluation" }, points.length ? h("h3", {}, "At any threshold") : "", figures) : "",
     points.length ? "" : byClass(results, model.classes), points.length || !results.confusion ? "" : confusion(results.confusion, model.classes, true), unseen,
     curves ? section("Curves", !isNarrow(), curves.element, curves.inFigures) : "",
@@ -62,12 +62,12 @@ function byClass(results, classes) {
     classes.map((name) => [name, ...columns.map((each) => cell(each, name))]), "by-class");
 }
 
-/** A count that noise has changed, as rows are counted. */
+/** A count that noise has changed, as examples are counted. */
 const rounded = (value) => count(Math.max(Math.round(value), 0));
 
-/** A table of how many rows of each class are predicted to be of each; a large one is opened by the user. */
+/** A table of how many examples of each class are predicted to be of each; a large one is opened by the user. */
 function confusion(counts, classes, mayFold = false) {
-  const made = table("Rows by class, about", ["", ...classes.map((name) => `predicted ${name}`)],
+  const made = table("Counts by class, about", ["", ...classes.map((name) => `predicted ${name}`)],
     counts.map((row, index) => [`is ${classes[index]}`, ...row.map((value, at) => h("span", { class: at === index ? "good" : "bad" }, rounded(value)))]), "confusion");
   return mayFold && classes.length > 6 ? h("details", {}, h("summary", {}, "Confusion matrix"), made) : made;
 }
@@ -234,8 +234,8 @@ export function curvesOf(bins, points = []) {
   });
   return {
     element: h("div", { class: "charts" }, roc.element, precision.element, calibration.element),
-    inFigures: h("details", {}, h("summary", {}, "In figures"), table("Rows by the probability that the model states, and what a threshold at its lower end finds",
-      ["Probability", "Rows, about", "Positive", "Between", "Recall", "False positive rate", "Precision"], rows)),
+    inFigures: h("details", {}, h("summary", {}, "In figures"), table("Counts by the probability that the model states, and what a threshold at its lower end finds",
+      ["Probability", "Count, about", "Positive", "Between", "Recall", "False positive rate", "Precision"], rows)),
     /** Marks a threshold's point on the curves. */
     mark({ recall, specificity, precision: share }) {
       roc.mark(specificity.estimate === null ? null : 1 - specificity.estimate, recall.estimate);

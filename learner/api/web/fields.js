@@ -1,6 +1,7 @@
 /* Names the fields of the form of a new run, and says in these names what the learner says in options of its commands. */
 
 export const FIELDS = {
+  adjacency: "Hides",
   algorithm: "Algorithm",
   "class-weights": "Class weights",
   colluders: "Owners who may collude",
@@ -8,6 +9,7 @@ export const FIELDS = {
   epsilon: "ε",
   evaluate: "Share of the budget kept to evaluate the model",
   "minimum-contributors": "Owners in each sum, at least",
+  overlap: "Owners that the same person may be with, at most",
   party: "Owners",
   "secure-sum": "Secure sum",
   threshold: "Threshold",

@@ -1,7 +1,7 @@
 /* Shows the forecast of a run from public facts: what it would achieve, and what it costs and gains each owner. */
 
 import { budgetBar } from "./charts.js";
-import { count, duration, facts, h, heading, number, percent, sentence, table } from "./dom.js";
+import { count, duration, examplesOf, facts, h, heading, number, percent, sentence, table } from "./dom.js";
 import { inFields } from "./fields.js";
 import { OWN_VIEW } from "./studies.js";
 
@@ -40,7 +40,7 @@ export class ForecastPane {
     this.element.removeAttribute("aria-busy");
     const unused = answer.unused_file ? [`the study's file has changed and is not used: ${answer.unused_file}`] : [];
     const hindrances = [...unused, ...answer.key_holders].map((reason) => h("p", { class: "warn" }, sentence(reason)));
-    this.summary.replaceChildren(h("div", {}, hindrances, this.expected(answer, study.label)));
+    this.summary.replaceChildren(h("div", {}, hindrances, this.expected(answer, study)));
     const open = [...this.details.querySelectorAll("details")].map((each) => each.open);
     const chosen = Object.entries(answer.chosen);
     const budgets = new Map(owners.map(({ name, budget }) => [name, budget]));
@@ -51,20 +51,20 @@ export class ForecastPane {
       ...[answer.instead, answer.delta_buys].filter(Boolean).map((words) => h("p", { class: "hint" }, sentence(words))),
       table("Price and gain of each owner", ["Owner", "Price", "Left for a run after it", "Gain"], answer.owners.map((owner) => this.owner(owner, budgets.get(owner.name), answer.outcome))),
       h("p", { class: "hint" }, OWN_VIEW),
-      answer.evaluation ? h("p", { class: "hint" }, sentence(answer.evaluation)) : "",
+      ...[answer.shared, answer.evaluation].filter(Boolean).map((words) => h("p", { class: "hint" }, sentence(words))),
       chosen.length ? h("details", {}, h("summary", {}, "What was chosen, and why"),
         table("Parameters that were chosen", ["Parameter", "Value", "Why"], chosen.map(([name, why]) => [name, String(name === "algorithm" ? answer.algorithm : answer.parameters[name]), why]))) : "",
       answer.outcome ? h("details", {}, h("summary", {}, "What has to hold for this"), h("ul", {}, answer.outcome.assumptions.map((each) => h("li", {}, each)))) : "");
     this.details.querySelectorAll("details").forEach((each, index) => { each.open = open[index] ?? false; });
   }
 
-  expected({ outcome, no_forecast, majority }, label) {
+  expected({ outcome, no_forecast, majority }, study) {
     this.words = "";
     this.warning = outcome?.warning ?? "";
     if (!outcome) return [h("p", {}, `There is no forecast: ${inFields(no_forecast)}.`)];
-    const { excess, rate, warning } = outcome, figures = figuresOf(outcome);
+    const { excess, rate, warning } = outcome, figures = figuresOf(outcome, study);
     this.words = `excess loss ${number(excess.estimate, 2)}, between ${number(excess.low, 2)} and ${number(excess.high, 2)}`;
-    return [!figures && h("p", {}, ...lead(outcome, label)),
+    return [!figures && h("p", {}, ...lead(outcome, study)),
       warning && h("p", { class: "warn" }, sentence(warning)), figures,
       h("p", { class: figures && "hint" }, `Expected ${this.words}, in ${percent(rate, 0)} of such runs.`),
       outcome.likely && outcome.likely.excess < outcome.likely.at_zero && h("p", { class: "hint" }, `In ${percent(outcome.likely.chance, 0)} of draws of the noise at most ${number(outcome.likely.excess, 2)} more than the best regularised risk on the owners' own examples, if the model is the exact minimiser.`),
@@ -91,18 +91,18 @@ export class ForecastPane {
 }
 
 /** The forecast in the terms of the study; without a figure if none would hold. */
-function lead({ error_lost: points, rmse_lost: rmse }, label) {
+function lead({ error_lost: points, rmse_lost: rmse }, { label, ...study }) {
   const figure = (words) => h("span", { class: "figure" }, words);
   if (points !== null) return ["Accuracy: ", figure(`0 to ${number(100 * points, 2)} points`), " below the best possible"];
   if (rmse !== null) {
     const unit = label.unit ? ` ${label.unit}` : "";
     return ["Root mean squared error: ", figure(`0 to ${number(rmse * (label.upper - label.lower) / 2, 2)}${unit}`), " above the least possible"];
   }
-  return ["Of the ", label.values ? "accuracy" : "error", " nothing can be said beforehand: at this budget, with so many rows, it may be far from the best possible."];
+  return ["Of the ", label.values ? "accuracy" : "error", " nothing can be said beforehand: at this budget, with so many ${examplesOf(study)}, it may be far from the best possible."];
 }
 
 /** What people read of a model, as far as it is forecast: beside a model without features and an owner's own. */
-function figuresOf({ figures = [] }) {
+function figuresOf({ figures = [] }, study) {
   if (!figures.length) return null;
   const rows = figures.map(({ name, title, unit, low, estimate, high, constant, alone }) => {
     const isShare = /accuracy|recall/.test(name);
@@ -110,7 +110,7 @@ function figuresOf({ figures = [] }) {
     const write = (value) => bare(value) + (unit && value !== null ? ` ${unit}` : "");
     return [heading(title), [write(estimate), h("p", { class: "hint interval" }, `${bare(low)} to ${write(high)}`)], ...[constant, alone].map((each) => h("span", { class: "interval" }, write(each)))];
   });
-  return table("On rows that it has not seen", ["Figure", "Expected", "Without features", "Alone, no noise"], rows);
+  return table(`On ${examplesOf(study)} that it has not seen`, ["Figure", "Expected", "Without features", "Alone, no noise"], rows);
 }
 
 function gain({ alone, worth_joining: isWorth, recommended }, outcome) {

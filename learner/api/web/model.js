@@ -2,7 +2,7 @@
 
 import { ask, changes, get, post, session } from "./api.js";
 import { histogram } from "./charts.js";
-import { bound, count, debounced, facts, few, field, h, isNarrow, number, percent, section, sentence, table, showNotice, showError, writer } from "./dom.js";
+import { bound, count, debounced, examplesOf, facts, few, field, h, isNarrow, number, percent, section, sentence, table, showNotice, showError, writer } from "./dom.js";
 import { evaluation, plainThreshold } from "./evaluation.js";
 import { predictions } from "./predict.js";
 import { HIDDEN } from "./run.js";
@@ -71,7 +71,7 @@ function quality(model, last, run, signal) {
 /** The form that asks for an evaluation: what it costs, what it can tell, and whether owners allow it; or why not. */
 function evaluating(run, { guarantees: promises, study, evaluation: earlier, study_digest: digest }, signal) {
   const none = (words) => earlier ? "" : h("p", { id: "evaluate", class: "hint" }, words);
-  if (!study.hold_out) return none("No evaluation is possible: the study holds no rows out, and a model is not judged by the rows that it learnt from. A study says how many to keep by hold_out, before owners join.");
+  if (!study.hold_out) return none(`No evaluation is possible: the study holds no ${examplesOf(study)} out, and a model is not judged by those that it learnt from. A study says how many to keep by hold_out, before owners join.`);
   if (!session.may("submitter")) return none("Your role lets you look, not ask for an evaluation.");
   const bounded = promises.find((promise) => promise.epsilon !== null);
   const epsilon = h("input", { id: "evaluation-epsilon", type: "number", min: 0, step: "any", value: Number((bounded?.epsilon ?? 1).toPrecision(3)) });
@@ -91,7 +91,7 @@ function evaluating(run, { guarantees: promises, study, evaluation: earlier, stu
     judge();
     const asked = ++latest; // an answer for an earlier budget may come later
     try {
-      const words = epsilon.valueAsNumber > 0 ? precision(await get(`/v1/runs/${run.id}/evaluation?${new URLSearchParams(cost())}`, signal)) : ["ε must be above 0."];
+      const words = epsilon.valueAsNumber > 0 ? precision(await get(`/v1/runs/${run.id}/evaluation?${new URLSearchParams(cost())}`, signal), examplesOf(study)) : ["ε must be above 0."];
       if (asked === latest) atMost.replaceChildren(...words);
     } catch (error) {
       if (asked === latest && !signal.aborted) atMost.replaceChildren(error.message);
@@ -112,7 +112,7 @@ function evaluating(run, { guarantees: promises, study, evaluation: earlier, stu
     parties = [];
     for await (parties of listings(signal)) judge();
   };
-  return h("details", { id: "evaluate", open: !earlier, ontoggle: () => open().catch(showError) }, h("summary", {}, earlier ? "Evaluate it again" : "Evaluate it on held-out rows"),
+  return h("details", { id: "evaluate", open: !earlier, ontoggle: () => open().catch(showError) }, h("summary", {}, earlier ? "Evaluate it again" : `Evaluate it on held-out ${examplesOf(study)}`),
     h("form", { onsubmit: send, oninput: foresee }, h("p", { class: "hint" }, "Each owner pays for it out of its budget."),
       h("div", { class: "row" }, field("ε", epsilon), field("δ", delta)), atMost, refusals, alert, button));
 }
@@ -136,11 +136,11 @@ function unwilling(run, digest, parties, { epsilon, delta }) {
 }
 
 /** How precise an evaluation at some budget could be at most, in words. */
-function precision({ rows, rate, ...results }) {
+function precision({ rows, rate, ...results }, examples) {
   const statistic = STATISTICS.find(({ name }) => results[name]), write = writer(statistic);
   const { estimate, low, high } = results[statistic.name];
-  if (estimate === null) return [h("span", { class: "warn" }, `So small a budget tells nothing of ${number(rows)} held-out rows: noise would hide it all.`)];
-  return [`Of a model without any error it would say, on ${number(rows)} held-out rows: ${statistic.title} between ${write(low)} and ${write(high)} (${percent(rate, 0)} sure).`];
+  if (estimate === null) return [h("span", { class: "warn" }, `So small a budget tells nothing of ${number(rows)} held-out ${examples}: noise would hide it all.`)];
+  return [`Of a model without any error it would say, on ${number(rows)} held-out ${examples}: ${statistic.title} between ${write(low)} and ${write(high)} (${percent(rate, 0)} sure).`];
 }
 
 /** Histograms of a description, each with its figures in a table. */
@@ -156,7 +156,7 @@ function description(results, { contributors, study }) {
       bins.length ? h("details", {}, h("summary", {}, "In figures"), table(`Shares of ${column.name}`, ["Value", "Share", "Between"],
         bins.map(({ name, share }) => [name, number(share.value, 3), `${number(share.low, 3)} to ${number(share.high, 3)}`]))) : "");
   });
-  return [h("h2", {}, "What the columns hold"), h("p", {}, `About ${count(Math.round(results.rows.value))} rows of ${contributors.length} owners. Each interval holds the owners' own figure in 95 % of cases.`),
+  return [h("h2", {}, "What the columns hold"), h("p", {}, `About ${count(Math.round(results.rows.value))} ${examplesOf(study)} of ${contributors.length} owners. Each interval holds the owners' own figure in 95 % of cases.`),
     h("div", { class: "columns", id: "description" }, drawn)];
 }
 

@@ -8,7 +8,7 @@ import { RuleFields, hasThreshold, rulesFor } from "./rules.js";
 import { LATER, factsOf, listings, ownersOf } from "./studies.js";
 
 const PAUSE = 250;
-const SHOWN = ["adjacency", "minimum_contributors", "colluders", "seconds", "evaluate"];
+const SHOWN = ["adjacency", "overlap", "minimum_contributors", "colluders", "seconds", "evaluate"];
 
 export async function show(main, chosen, signal) {
   document.title = "New run · Parley";
@@ -44,7 +44,8 @@ class RunForm {
   delta = numeric("delta", 1e-5, { required: true });
   secure = h("input", { id: "secure", type: "checkbox" });
   purpose = h("input", { id: "purpose", maxlength: 500 });
-  adjacency = h("select", { id: "adjacency" }, options([["replace_one", "one record"], ["whole_party", "all the data of an owner"]]));
+  adjacency = h("select", { id: "adjacency" }, options([["replace_one", "what the study says: one record, or all rows of a person"], ["person", "all rows of a person"], ["whole_party", "all the data of an owner"]]));
+  overlap = numeric("overlap", "", { min: 1, step: 1, placeholder: "1" });
   minimum_contributors = numeric("minimum", "", { min: 1, step: 1, placeholder: "all" });
   colluders = numeric("colluders", "", { min: 0, step: 1, placeholder: "auto" });
   seconds = numeric("seconds", "", { min: 1, placeholder: "auto" });
@@ -67,7 +68,7 @@ class RunForm {
     this.element = h("form", { id: "run-form", novalidate: true, oninput: change, onchange: change, onsubmit: (event) => this.submit(event) },
       field("Study", this.study), this.about,
       field(FIELDS.epsilon, this.epsilon, "What the run may cost each owner at most: the smaller, the more private."),
-      field(FIELDS.delta, this.delta, "How likely the promise may fail; below one over the number of rows."),
+      field(FIELDS.delta, this.delta, "How likely the promise may fail; below one over the number of rows, or persons."),
       h("label", { class: "choice" }, this.secure, ` ${FIELDS["secure-sum"]}: the learner sees the sum of the answers alone`), this.classes,
       h("details", { id: "rest" }, h("summary", {}, "Everything else is chosen for you"), this.more()),
       this.alert, this.button);
@@ -75,9 +76,10 @@ class RunForm {
 
   more() {
     return [field("Purpose", this.purpose, "Owners read it in their logs."), field(FIELDS.algorithm, this.algorithm), this.parameters, this.owners,
-      field("Hides", this.adjacency), field(FIELDS["minimum-contributors"], this.minimum_contributors),
+      field(FIELDS.adjacency, this.adjacency), field(FIELDS.overlap, this.overlap, "Who is with more of them is hidden less. Above 1 there is more noise: all their answers count together."),
+      field(FIELDS["minimum-contributors"], this.minimum_contributors),
       field(FIELDS.colluders, this.colluders), field("Seconds that the rounds may take", this.seconds),
-      field(FIELDS.evaluate, this.evaluate, "Between 0 (none) and 1, where the study holds rows out; a tenth if left open, where that tells enough.")];
+      field(FIELDS.evaluate, this.evaluate, "Between 0 (none) and 1, where the study holds some out; a tenth if left open, where that tells enough.")];
   }
 
   /** The owners of the study that is chosen, as their parties answer now. */
@@ -92,7 +94,7 @@ class RunForm {
     this.classesChanged().catch(showError);
     this.about.replaceChildren(study ? h("details", {}, h("summary", {}, "About this study"), facts(factsOf(study))) : "");
     const fit = Object.entries(this.algorithms).filter(([name, algorithm]) => !algorithm.curator && !["describe", "evaluate"].includes(name)
-      && (!study || (algorithm.norms.includes(study.norm) && (!study.sparse || algorithm.sparse))));
+      && (!study || (algorithm.norms.includes(study.norm) && (!study.sparse || algorithm.sparse) && (study.unit === "record" || algorithm.persons))));
     this.algorithm.replaceChildren(...options([["auto", "auto: the one with the best forecast"], ...fit.map(([name, { summary }]) => [name, `${name}: ${summary}`])]));
     this.algorithm.value = fit.some(([name]) => name === "dp_gd") ? "dp_gd" : "auto";
     this.algorithmChanged();

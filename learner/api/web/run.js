@@ -5,7 +5,7 @@ import { curve } from "./charts.js";
 import { ENDS, badge, count, duration, facts, few, h, number, percent, sentence, table, showNotice, showError, when } from "./dom.js";
 import { inFields } from "./fields.js";
 
-export const HIDDEN = { replace_one: "one record replaced", whole_party: "all the data of an owner replaced", auxiliary_row: "one of the public rows replaced" };
+export const HIDDEN = { replace_one: "one record replaced", person: "all rows of one person, with one owner, replaced", whole_party: "all the data of an owner replaced", auxiliary_row: "one of the public rows replaced" };
 const RECENT = 20, MANY = 50;
 
 export async function show(main, id, signal) {
@@ -63,6 +63,7 @@ class LiveRun {
     if (terms.purpose) words.unshift(terms.purpose);
     words.push(terms.secure_sum === "none" ? "the learner sees each answer" : "the learner sees sums alone");
     if (terms.class_weights && !terms.evaluates) words.push(`class weights: ${few(Object.entries(terms.class_weights).map(([name, weight]) => `${name} ${number(weight, 3)}`))}`);
+    if (terms.overlap > 1) words.push(`the same person may be with up to ${count(terms.overlap)} of the owners`);
     if (terms.public && !terms.evaluates) words.push(`asks about ${count(terms.public.rows)} public rows`);
     const expected = sessionStorage.getItem(`expected ${this.id}`);
     if (expected) words.push(`expected: ${expected}`);

@@ -2,7 +2,7 @@
 
 import { changes, get, post, session } from "./api.js";
 import { budgetBar, budgetInWords } from "./charts.js";
-import { count, debounced, facts, few, field, h, isNarrow, number, percent, sentence, table, showNotice, showError, when } from "./dom.js";
+import { count, debounced, examplesOf, facts, few, field, h, heading, isNarrow, number, percent, sentence, table, showNotice, showError, when } from "./dom.js";
 
 export const OWN_VIEW = "Budgets are shown as far as this learner's own runs go: other learners, and the owner itself, may have spent more.";
 const SPENT_MEANS = "Spent holds, with the budget's delta, whenever it is read and however questions depended on answers; it may pass the limit, which holds too. Nonadaptive is what the same answers cost if no question had depended on one.";
@@ -59,6 +59,7 @@ export function factsOf(study) {
   return [
     ["Predicts", `${study.label}, ${kinds[study.kind]}`],
     ["From", study.sparse ? `${count(study.n_features)} columns` : `${count(study.features)} ${study.features === 1 ? "feature" : "features"}, ${count(study.n_features)} columns`],
+    ["Hides", HIDDEN[study.unit]],
     ["Loss", study.loss],
     ["Rows bounded by", study.norm === "max" ? "their largest number" : "their length (2-norm)"],
     ["Rows are", study.sparse ? "sparse" : "dense"],
@@ -66,23 +67,25 @@ export function factsOf(study) {
 }
 
 function card(study, parties) {
-  const owners = ownersOf(study, parties), rows = owners.reduce((sum, each) => sum + each.facts.n_examples, 0);
+  const owners = ownersOf(study, parties), examples = examplesOf(study), n = owners.reduce((sum, each) => sum + each.facts.n_examples, 0);
   const actions = session.may("submitter") && owners.length > 0 && h("div", { class: "row" },
     h("a", { class: "button main", href: `#new/${encodeURIComponent(study.name)}` }, "Train a model"),
     h("button", { type: "button", onclick: () => describe(study, owners.filter(({ isAway }) => !isAway)).catch(showError) }, "Describe its columns"));
   const away = owners.filter(({ isAway }) => isAway).length;
   return h("article", { class: "card study" },
     h("div", {}, h("h2", {}, study.name), [study.title, study.purpose].filter(Boolean).map((words) => h("p", {}, words)),
-      facts([...factsOf(study), ["Owners", `${owners.length}, with ${count(rows)} rows`, away ? `${away} away` : ""]]), actions),
-    owners.length ? h("details", { "data-study": study.name, open: !isNarrow() }, h("summary", {}, "Owners"), table(`Owners of ${study.name}`, ["Owner", "Rows", "Health", "Budget ε", "Left for a run", "Hides"], owners.map(owner)))
+      facts([...factsOf(study), ["Owners", `${owners.length}, with ${count(n)} ${examples}`, away ? `${away} away` : ""]]), actions),
+    owners.length ? h("details", { "data-study": study.name, open: !isNarrow() }, h("summary", {}, "Owners"), table(`Owners of ${study.name}`, ["Owner", heading(examples), "Health", "Budget ε", "Left for a run", "Hides"], owners.map((each) => owner(each, study))))
       : h("p", { class: "warn" }, parties.some(({ awaited, problem }) => awaited && !problem) ? "No owner that has answered holds it." : "No owner that answers holds it."));
 }
 
-function owner({ name, budget, health, facts: publicFacts }) {
+const HIDDEN = { record: "one record", replace_one: "one record", person: "all rows of a person", whole_party: "all its data" };
+
+function owner({ name, budget, health, facts: publicFacts }, { unit }) {
   return [[name, publicFacts.people ? h("p", { class: "hint" }, `people: ${publicFacts.people}`) : ""], count(publicFacts.n_examples), health,
     budget ? [budgetBar(budget), h("span", { class: "hint" }, `${budgetInWords(budget)}${part(budget)}`)] : "not told",
     budget ? `ε ${number(budget.epsilon_left, 3)}` : "not told",
-    publicFacts.adjacency === "whole_party" ? "all its data" : "one record"];
+    HIDDEN[publicFacts.adjacency === "replace_one" ? unit : publicFacts.adjacency]];
 }
 
 /** The part of a budget that is set aside for a study, in words; nothing for the whole budget. */

@@ -1,0 +1,123 @@
+"""The cost of loading rows that lie by person, beside the same rows each for itself.
+
+    python -m scripts.benchmarks.person_loading [--rows 10000000]
+
+One JSON line a kind of identifier: whole numbers, and texts. The table has six numbers and a label, in Parquet, and the
+rows of 2.8 each of persons are scattered over it; some have hundreds. ``cpu_ratio`` is the processor time of a process
+that loads it by person over that of one that loads it plainly; ``beyond_mb`` is how much more memory it takes at most.
+Each is the least of a few runs, the memory the largest. The exit status is 1 if a ratio is above 1.6 or the memory
+beyond 400 MB, the goals at ten million rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+from parley.common.data.columns import Feature, Label
+from parley.common.data.study import Person, Study
+from parley.common.service.child import MEMORY
+from scripts.benchmarks.loading import resident_bytes
+
+MOST_RATIO, MOST_BEYOND = 1.6, 400
+REPEAT = 3
+ROWS_A_PERSON = 2.8
+_PART = 2**20
+_FEATURES = 6
+
+
+def main() -> None:
+    """Write the table, load it in processes of their own, and print."""
+    parser = argparse.ArgumentParser(description="Measure what it takes to load rows by person.")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="default: %(default)s")
+    parser.add_argument("--child", nargs=2, metavar=("FILE", "STUDY"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(load(*map(Path, options.child))))
+        return
+    with tempfile.TemporaryDirectory() as name:
+        table = written(Path(name), options.rows)
+        plain = child(table, None)
+        missed = [measured(table, kind, plain, options.rows) for kind in ("number", "text")]
+    sys.exit(any(missed))
+
+
+def written(folder: Path, rows: int) -> Path:
+    """A table in Parquet, written some rows at a time."""
+    rng, path = np.random.default_rng(1), folder / "visits.parquet"
+    n_persons = max(int(rows / ROWS_A_PERSON), 1)
+    names = [f"x{j}" for j in range(_FEATURES)]
+    writer = None
+    for start in range(0, rows, _PART):
+        n = min(_PART, rows - start)
+        persons = np.where(rng.random(n) < 0.001, rng.integers(0, 30, n), rng.integers(0, n_persons, n))  # noqa: PLR2004 -- a few come often
+        columns = {name: rng.uniform(-1, 1, n) for name in names}
+        columns |= {"y": np.where(rng.random(n) < 0.5, "no", "yes")}  # noqa: PLR2004 -- evenly
+        numbers = pa.array(persons * 7919 + 10**9)
+        part = pa.table({**columns, "number": numbers, "text": pa.array([f"P{number}" for number in persons.tolist()])})
+        writer = writer or parquet.ParquetWriter(path, part.schema)
+        writer.write_table(part)
+    assert writer is not None  # noqa: S101 -- there is a row
+    writer.close()
+    return path
+
+
+def measured(table: Path, kind: str, plain: dict[str, float], rows: int) -> bool:
+    """Print what loading by person takes beside a plain load, and return whether it misses a goal."""
+    by_person = child(table, kind)
+    ratio, beyond = by_person["cpu"] / plain["cpu"], (by_person["peak"] - plain["peak"]) / 1e6
+    figures = {
+        "benchmark": "person_loading", "identifier": kind, "rows": rows, "persons": by_person["persons"],
+        "most_rows": by_person["most_rows"], "shard_mb": round(plain["size"] / 1e6),
+        "plain_cpu_s": round(plain["cpu"], 2), "cpu_s": round(by_person["cpu"], 2),
+        "cpu_ratio": round(ratio, 2), "most_ratio": MOST_RATIO,
+        "plain_peak_mb": round(plain["peak"] / 1e6), "peak_mb": round(by_person["peak"] / 1e6),
+        "beyond_mb": round(beyond), "most_beyond_mb": MOST_BEYOND,
+    }  # fmt: skip
+    print(json.dumps(figures))
+    return ratio > MOST_RATIO or beyond > MOST_BEYOND
+
+
+def child(table: Path, kind: str | None) -> dict[str, float]:
+    """Load a table in processes of their own, by person where a ``kind`` of identifier is named."""
+    study = Study(
+        name="benchmark",
+        features=tuple(Feature(name=f"x{j}", lower=-1, upper=1) for j in range(_FEATURES)),
+        label=Label(name="y", values=("no", "yes")),
+        person=None if kind is None else Person(column=kind),
+    )
+    path = table.with_name(f"study-{kind}.json")
+    path.write_text(study.model_dump_json())
+    command = [sys.executable, "-m", "scripts.benchmarks.person_loading", "--child", str(table), str(path)]
+    environment = {**MEMORY, **os.environ}  # as of the process that loads for a party
+    runs = [
+        json.loads(subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout)  # noqa: S603 -- itself
+        for _ in range(REPEAT)
+    ]
+    return {**runs[0], "cpu": min(run["cpu"] for run in runs), "peak": max(run["peak"] for run in runs)}
+
+
+def load(table: Path, study: Path) -> dict[str, float]:
+    """Load a table as a party does."""
+    from parley.common.files.examples import load_examples  # noqa: PLC0415 -- counted in this process alone
+    from parley.common.files.studies import read_study  # noqa: PLC0415 -- as above
+
+    terms, start = read_study(study), time.process_time()
+    loaded = load_examples(table, terms)
+    cpu = time.process_time() - start
+    persons = {} if loaded.persons is None else {"persons": loaded.persons.persons, "most_rows": loaded.persons.most}
+    return {"cpu": cpu, "size": loaded.shard.X.nbytes, "peak": resident_bytes("VmHWM"), **persons}
+
+
+if __name__ == "__main__":
+    main()
