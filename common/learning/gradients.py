@@ -75,8 +75,8 @@ def gradient_sum(
     """Return the sum over a shard's examples of the clipped gradients, in units of 2^-32: exact integers.
 
     Of a loss of one score, weights are (d,) and the sum is (..., d); of K scores, weights are (K, d) and the sum is
-    (..., K * d), row after row. ``clip_norm`` is at most 1, or sqrt 2 of K scores. Replacing one example, be it a row
-    or a person of several, moves the sum by at most 2 ``clip_norm`` in the 2-norm and at most 2 ``clip_l1`` in the
+    (..., K * d), row after row. ``clip_norm`` is at most 1, or sqrt 2 of K scores. Replacing one example, a row or
+    a person of several, moves the sum by at most 2 ``clip_norm`` in the 2-norm and at most 2 ``clip_l1`` in the
     1-norm, exactly, in integers.
 
     Raises InvalidInputError when the weights are of another shape, not finite or too large, or when there are more
