@@ -12,8 +12,9 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from parley.common.arrays import FloatArray
 from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import UNIT
 from parley.common.errors import InvalidInputError
-from parley.common.learning.losses import Huber, Softmax
+from parley.common.learning.losses import Huber, Logistic, Softmax
 from parley.common.privacy.calibration import (
     SlackCalibration,
     bisect,
@@ -40,6 +41,7 @@ from parley.common.privacy.mechanisms.one_against_rest import OneAgainstRest, on
 from parley.common.privacy.mechanisms.output import generalized
 from parley.common.privacy.mechanisms.site import Law, SiteTerms
 from parley.common.privacy.tilt import tilt_profile
+from tests.support.noises import HeardNoise
 
 ROWS, D = 40, 41
 MAIN = 1 - FOR_THE_SOLVER
@@ -141,7 +143,7 @@ class TwoSided(Huber):
 
 @pytest.mark.parametrize("law", ["gaussian", "l2_laplace"])
 def test_a_person_moves_the_tilt_that_led_to_a_model_by_no_more_than_its_reach(law: Law) -> None:
-    """However many rows it has, whatever their labels; weights are 1 / r. Rows about one direction attain it."""
+    """However many rows it has, of any labels; weights are 1 / r. Rows about one direction attain it."""
     site, rng = objective(replace(TERMS, law=law, n_features=3)), np.random.default_rng(2)
     model = np.array([[30.0, 0.0, 0.0]])
     farthest = 0.0
@@ -152,6 +154,17 @@ def test_a_person_moves_the_tilt_that_led_to_a_model_by_no_more_than_its_reach(l
             one, other = (person(X, rng.choice([-1.0, 1.0], r) if spread else 1.0) for X in rows)
             farthest = max(farthest, float(np.linalg.norm(site.tilts_of(one, model) - site.tilts_of(other, model))))
     assert 1.9 < farthest <= site.proof([site]).reach == 2.0
+
+
+@pytest.mark.parametrize("law", ["gaussian", "l2_laplace"])
+def test_the_tilt_that_led_to_an_answer_about_persons_is_the_one_drawn(law: Law) -> None:
+    """Both weigh rows alike: the minimiser, and what reads its tilt off it."""
+    site, rng = objective(replace(TERMS, law=law, loss=Logistic(), n_features=3)), np.random.default_rng(3)
+    X, y = rng.standard_normal((40, 3)), rng.choice([-1.0, 1.0], 40)
+    shard = Shard(X, y, begins=np.arange(40) % 4 == 0)
+    answer = ObjectivePerturbation.answer([site], shard, HeardNoise(2.0, 0.0)) / UNIT
+    assert site.tilts_of(shard, answer[None])[0, 0] == pytest.approx(np.full(3, 2.0), abs=1e-6)
+    assert site.tilts_of(Shard(X, y), answer[None])[0, 0] != pytest.approx(np.full(3, 2.0), abs=0.1)
 
 
 # ── the price ────────────────────────────────────────────────────────────────
@@ -220,7 +233,7 @@ FREE = replace(TERMS, n_features=1001, most_rows=1000, regularization=1e-7)
 
 
 def test_kifers_noise_is_raised_to_what_is_proven_of_persons() -> None:
-    """It falls short of that for a large epsilon, in many columns; else it is as published."""
+    """It falls short of that for a large epsilon, in many columns; it is as published for others."""
     for epsilon, delta, short in ((1.0, 1e-5, False), (10.0, 0.05, False), (60.0, 0.05, True)):
         terms = replace(FREE, calibration="paper", epsilon=epsilon, delta=delta)
         site, published = generalized(terms), generalized(replace(terms, most_rows=1))
@@ -247,7 +260,7 @@ def test_the_models_of_classes_compose_for_persons_as_for_records(regularization
 
 
 def test_rows_of_persons_are_counted_where_one_may_be_far_along_a_tilt() -> None:
-    """A union bound over the rows, of which a person may have many."""
+    """The union bound is over all rows that the persons may have."""
     sparse = replace(TERMS, row_entries=5, most_rows=1000)
     assert _longest(sparse, 1.0) == _longest(replace(sparse, n_examples=10_000, most_rows=1), 1.0)
 

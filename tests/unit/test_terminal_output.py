@@ -465,6 +465,7 @@ def test_a_description_is_printed_with_what_it_cost(describing: Asked) -> None:
         "minimum_contributors": None,
         "colluders": None,
         "secure_sum": "none",
+        "overlap": 1,
         "algorithm": "describe",
         "parameters": {"bins": 10, "columns": {"x": None, "age": 5}},
         "purpose": "to see",
