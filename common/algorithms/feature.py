@@ -55,7 +55,6 @@ from parley.common.algorithms.release import (
     MechanismChoice,
     Prepared,
     Releases,
-    check_hides,
     own_indices,
     parties_where,
     set_site,
@@ -295,7 +294,6 @@ class Full(Public):
         if not self.aggregator:
             raise InvalidInputError("second = full needs an aggregator: the party whose rows weigh the others' models")
         check_take_part("aggregator", [self.aggregator], facts.parties)
-        check_hides(self.terms.second_mechanism, facts)
         if (k := len(facts.parties)) < 2:  # noqa: PLR2004
             raise InvalidInputError("an aggregator alone has no site's model to weigh")
         return (Question("weigh", (k - 1, facts.n_features), k - 1),)

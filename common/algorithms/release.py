@@ -53,8 +53,6 @@ MECHANISMS: Mapping[Mechanism, Callable[[SiteTerms], SiteRelease]] = {
     "centroids": centroids,
     "none": exact,
 }
-FOR_PERSONS: frozenset[Mechanism] = frozenset({"output", "centroids", "none"})
-"""The mechanisms whose proofs hold for persons of several rows."""
 DRIFTS: Mapping[Mechanism, float] = {
     "output": 0.7,
     "objective": 2.4,
@@ -281,7 +279,6 @@ class Releases(Algorithm):
             raise InvalidInputError("sites names a party twice")
         for index, name in enumerate(facts.parties):
             mechanism, terms = self.terms(facts, index)
-            check_hides(mechanism, facts)
             if mechanism == "output":  # whether the others can be set depends on the noise
                 set_site(mechanism, terms, name)
 
@@ -369,35 +366,13 @@ def strength_by_drift(mechanism: Mechanism, noise: Callable[[float], float], par
 
 def usable_mechanisms(facts: FederationFacts) -> tuple[Mechanism, ...]:
     """Return the mechanisms that `suited_mechanism` chooses among."""
-    if _is_limited(facts):
-        return ("output",)
     if facts.loss.outputs == 1:
         return ("objective", "output") if np.isfinite(facts.loss.smoothness) else ("output",)
     return ("output",) if facts.loss.class_weights else ("output", "one_against_rest", "centroids")
 
 
-def _is_limited(facts: FederationFacts) -> bool:
-    """Whether examples are persons, and the proofs of some mechanisms are for one row each."""
-    return facts.unit == "person" and MECHANISMS.keys() > FOR_PERSONS
-
-
-def check_hides(mechanism: Mechanism, facts: FederationFacts) -> None:
-    """Raise InvalidInputError if examples are persons, and the proof of the mechanism is for one row each."""
-    if facts.unit == "person" and mechanism not in FOR_PERSONS:
-        raise InvalidInputError(
-            f"the proof of {mechanism} is for one row each, and the study's examples are persons, who may have "
-            "several: take output"
-        )
-
-
-def suited_mechanism(  # noqa: PLR0911 -- the first for persons alone
-    kind: type[Releases], facts: FederationFacts, given: Mapping[str, Any]
-) -> Choice:
+def suited_mechanism(kind: type[Releases], facts: FederationFacts, given: Mapping[str, Any]) -> Choice:
     """Choose the mechanism that suits the loss and, for several classes, the noise."""
-    if _is_limited(facts):
-        return Choice(
-            "output", "noise on the minimiser: the proofs of the others are for one row each, not for persons"
-        )
     if facts.loss.outputs == 1:
         if np.isfinite(facts.loss.smoothness):
             return Choice("objective", "noise inside the minimisation moves the model less than noise on it")

@@ -142,8 +142,9 @@ class Persons:
         self._owner: IntArray = np.cumsum(flat, dtype=np.int64)
         self._owner -= 1
         self._first = np.flatnonzero(flat)
-        self._last = np.append(self._first[1:], flat.size)
-        self._last -= 1
+        self._last = np.empty_like(self._first)
+        np.subtract(self._first[1:], 1, out=self._last[:-1])
+        self._last[-1:] = flat.size - 1
 
     @property
     def sizes(self) -> IntArray:
@@ -152,26 +153,28 @@ class Persons:
 
     def running(self, values: IntArray) -> IntArray:
         """Return the running sums of integers (..., n) within each person."""
-        flat = values.reshape(-1)
-        total = np.cumsum(flat)
-        total -= (total[self._first] - flat[self._first])[self._owner]
-        return np.asarray(total.reshape(self._shape))
+        return self.summed(values)[0]
+
+    def totals(self, values: IntArray) -> IntArray:
+        """Return the sum (P,) of integers (..., n) over each person's rows."""
+        return self.summed(values)[1]
+
+    def summed(self, values: IntArray) -> tuple[IntArray, IntArray]:
+        """Return `running` and `totals`."""
+        sums = np.cumsum(values.reshape(-1))
+        until = sums[self._last]
+        before = np.zeros_like(until)
+        before[1:] = until[:-1]
+        sums -= before[self._owner]
+        return sums.reshape(self._shape), until - before
 
     def steps(self, reached: IntArray) -> IntArray:
         """Return what each row adds to running sums (..., n) within each person: the inverse of `running`."""
         flat = reached.reshape(-1)
-        added = flat.copy()
-        added[1:] -= flat[:-1]
+        added = np.empty_like(flat)
+        np.subtract(flat[1:], flat[:-1], out=added[1:])
         added[self._first] = flat[self._first]
         return np.asarray(added.reshape(self._shape))
-
-    def reached(self, sums: IntArray) -> IntArray:
-        """Return the sum (P,) over each person's rows, from running sums (..., n)."""
-        return np.asarray(sums.reshape(-1)[self._last])
-
-    def totals(self, values: IntArray) -> IntArray:
-        """Return the sum (P,) of integers (..., n) over each person's rows."""
-        return self.reached(self.running(values))
 
     def repeated(self, of_persons: npt.NDArray[_N]) -> npt.NDArray[_N]:
         """Return values (P,) of persons for each of their rows, (..., n)."""

@@ -22,7 +22,7 @@ rounded to the grid of answers, by which only pairs far below the bound move, an
 What a *person* adds is a point of the convex hull of what rows add and of nothing, exactly: weights are multiples of
 2^-16, by which values on 2^-16 are multiplied in integers, and the weights of a person's rows are not rounded again.
 Two such points are no further apart than two corners of the hull are: than records that are replaced or dropped,
-whichever is further, be it that the study drops rows or not. So that products stay on 2^-32, squares of rows of weights
+whichever is further, whether or not the study drops rows. So that products stay on 2^-32, squares of rows of weights
 below 1 are rounded to 2^-16 first. Where b is not 0 that adds at most 2^-15 s a b + 2^-32 to the square above, and with
 2^-16 <= b <= 2 - a this is less than what the bound leaves: about 4 (2 - a) near a = 2, where it is met, and .1 or more
 elsewhere. Where b is 0 it adds at most 2^-32, and nothing at a = 2, because the bounds' squares lie on the grid.

@@ -55,7 +55,7 @@ import numpy as np
 from parley.common.arrays import BoolArray, FloatArray, IntArray
 from parley.common.data.shard import Shard
 from parley.common.data.weighing import Persons
-from parley.common.encoding.fixed_point import MAX_EXAMPLES, SLOPE_BITS, UNIT, weights_on_grid
+from parley.common.encoding.fixed_point import LANE_EXAMPLES, MAX_EXAMPLES, SLOPE_BITS, UNIT, weights_on_grid
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Loss, unweighted
 
@@ -75,7 +75,7 @@ def gradient_sum(
     """Return the sum over a shard's examples of the clipped gradients, in units of 2^-32: exact integers.
 
     Of a loss of one score, weights are (d,) and the sum is (..., d); of K scores, weights are (K, d) and the sum is
-    (..., K * d), row after row. ``clip_norm`` is at most 1, or sqrt 2 of K scores. Replacing one example, be it a row
+    (..., K * d), row after row. ``clip_norm`` is at most 1, or sqrt 2 of K scores. Replacing one example, a row
     or a person of several, moves the sum by at most 2 ``clip_norm`` in the 2-norm and at most 2 ``clip_l1`` in the
     1-norm, exactly, in integers.
 
@@ -94,8 +94,17 @@ def gradient_sum(
     total = np.zeros((*shard.y.shape[:-1], *on_grid.shape), dtype=np.int64)
     for block in shard.blocks(1 if shard.begins is None else _TOGETHER):
         q = clipped(loss, block, block.scores(on_grid), clip_norm, clip_l1)
-        total += (block.weighted_sum(q * 2.0**-SLOPE_BITS) * float(UNIT)).astype(np.int64)
+        total += _exact_sum(block, q)
     return total.reshape(*shard.y.shape[:-1], -1)
+
+
+def _exact_sum(block: Shard, q: FloatArray) -> IntArray:
+    """Return the sum (..., K, d) of rows times their slopes (..., n, K), which are in units of 2^-16."""
+    n = block.y.shape[-1]
+    if n > LANE_EXAMPLES:  # a block of a stack whose parties' persons end at different rows
+        halves = slice(0, n // 2), slice(n // 2, n)
+        return np.asarray(np.sum([_exact_sum(block.view(rows), q[..., rows, :]) for rows in halves], axis=0))
+    return np.asarray(block.weighted_sum(q * 2.0**-SLOPE_BITS) * float(UNIT)).astype(np.int64)
 
 
 def check_size(shard: Shard) -> None:
@@ -126,8 +135,8 @@ def _shared_slopes(block: Shard, persons: Persons, slopes: FloatArray, clip_norm
     """Return slopes (..., n) in units of 2^-16, each person's within both norms, from those of rows."""
     most = math.floor(clip_norm * 2.0**SLOPE_BITS)
     fine = (np.abs(slopes) * 2.0 ** (2 * SLOPE_BITS)).astype(np.int64)
-    sums = persons.running(fine)
-    scale = np.minimum(1.0, most * 2.0**SLOPE_BITS * _LARGER / np.maximum(persons.reached(sums), 1))
+    sums, lengths = persons.summed(fine)
+    scale = np.minimum(1.0, most * 2.0**SLOPE_BITS * _LARGER / np.maximum(lengths, 1))
     if not math.isinf(clip_l1):
         scale = _within_l1(block, persons, scale, fine >> SLOPE_BITS, clip_l1)
     of_rows = persons.repeated(scale * 2.0**-SLOPE_BITS)

@@ -199,11 +199,11 @@ def forecast_command(
         typer.Option(metavar="NAME=EXAMPLES", help="an owner who may take part; repeat; the roster's if not given"),
     ] = None,
     rows_per_person: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--rows-per-person", min=1, help="a guess, where the study names persons: the time of a round depends on it"
         ),
-    ] = 1.0,
+    ] = None,
     explain: ExplainOption = False,
     learner: LearnerOptions,
     out: Printer,
@@ -215,8 +215,8 @@ def forecast_command(
     of a model of the owner's own examples, without noise: joining is worth it if the best coalition does better.
     Intervals hold for data like those that the forecasts were calibrated on.
     """
-    owners = dict(map(_parse_owner, owner)) if owner else None
-    body = terms.body(owners=owners, rows_per_person=rows_per_person)
+    guess = {} if rows_per_person is None else {"rows_per_person": rows_per_person}
+    body = terms.body(owners=dict(map(_parse_owner, owner)) if owner else None, **guess)
     with learner.open() as client:
         answer = client.ask(*routes.FORECAST.to(), body)
     out.result(answer, lambda: _show(answer, explain=explain))
@@ -285,11 +285,14 @@ def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield from _printed(outcome["printed"])
         yield from _likely(outcome["likely"])
         yield "assumes that", "; ".join(outcome["assumptions"])
-    took = answer["run_time"]
+    yield "time", _duration(answer["run_time"])
+    yield from (("carries", line) for line in costly(answer))
+
+
+def _duration(took: Mapping[str, Any]) -> str:
+    """Return how long a run takes, and from what that follows."""
     seconds = "" if took["seconds"] is None else f"{took['seconds']:.3g} s, {took['ms_per_round']:.3g} ms a round: "
-    yield "time", f"{seconds}{took['basis']}"
-    for line in costly(answer):
-        yield "carries", line
+    return f"{seconds}{took['basis']}"
 
 
 def _figures(outcome: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -234,13 +234,16 @@ class Calls:
         epsilon: float,
         delta: float,
         owners: Mapping[str, int] | None = None,
+        rows_per_person: float | None = None,
         **options: Unpack[RunOptions],
     ) -> Call[ForecastView]:
         """Forecast what a run would achieve and cost each owner, at no cost of privacy.
 
         ``owners`` gives the numbers of examples by name; without it, the parties of the roster are asked for theirs.
+        ``rows_per_person`` is a guess, where examples are persons, by which the time of a round is estimated.
         """
         terms = _terms(study, epsilon, delta, options) | ({} if owners is None else {"owners": dict(owners)})
+        terms |= {} if rows_per_person is None else {"rows_per_person": rows_per_person}
         return Call(*routes.FORECAST.to(), ForecastView.model_validate_json, terms)
 
     @api_call

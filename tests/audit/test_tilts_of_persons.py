@@ -1,6 +1,7 @@
 """Objective perturbation of persons: delta in the plane, computed and not sampled, where a person of 40 is exchanged.
 
-As in `tests.audit.test_objective_perturbation`, but rows have weights, a person's 1/40 each. In many columns, where a
+As in `tests.audit.test_objective_perturbation`, but rows have weights, a person's 1/40 each; there are five in each of
+eight directions. In many columns, where a
 person's rows bend the risk in as many directions, the densities of one model on neighbours are compared.
 """
 
@@ -21,7 +22,7 @@ from parley.common.privacy.mechanisms.site import SiteTerms
 
 REGULARIZATION = 2.5e-5
 BUDGETS = [(1.0, 1e-5), (1.0, 0.05)]
-ROWS = 40
+ROWS, DIRECTIONS = 40, 8
 CROWD = 100_000
 Rows = tuple[FloatArray, FloatArray]
 """Rows y x (n, 2) and their weights (n,)."""
@@ -77,7 +78,7 @@ class InThePlane:
 
 
 def person(angles: FloatArray, signs: FloatArray | float = 1.0) -> Rows:
-    """The rows of one person: on the circle, each as often as the others."""
+    """The rows of one person, on the circle: as many at each angle."""
     rows = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     return np.asarray(rows * np.reshape(signs, (-1, 1))), np.full(len(angles), 1 / len(angles))
 
@@ -92,13 +93,13 @@ STEEP = math.acos(0.35)
 
 def pairs() -> list[tuple[int, tuple[Rows, Rows]]]:
     """Numbers of persons and neighbours: fans, stars, opposite labels, alone and where both slopes are steep."""
-    fan, star = np.linspace(-0.1, 0.1, ROWS), np.linspace(0, math.pi, ROWS, endpoint=False)
-    both = np.tile([1.0, -1.0], ROWS // 2)
+    fan, star = np.linspace(-0.05, 0.05, DIRECTIONS), np.linspace(0, math.pi, DIRECTIONS, endpoint=False)
+    both = np.tile([1.0, -1.0], DIRECTIONS // 2)
     alone = [
         (person(fan), person(fan + math.pi)),
         (person(star), person(star + math.pi)),
         (person(fan, both), person(fan + math.pi / 2, both)),
-        (person(np.tile([0.0, math.pi / 2], ROWS // 2)), person(np.tile([math.pi, -math.pi / 2], ROWS // 2))),
+        (person(np.array([0.0, math.pi / 2])), person(np.array([math.pi, -math.pi / 2]))),
     ]
     crowded = [(person(fan + STEEP), person(fan - STEEP)), (person(fan + STEEP, both), person(fan - STEEP))]
     return [(1, pair) for pair in alone] + [
@@ -108,8 +109,10 @@ def pairs() -> list[tuple[int, tuple[Rows, Rows]]]:
 
 @pytest.mark.parametrize("loss", [Logistic(), Huber(0.5)], ids=["logistic", "huber"])
 def test_a_person_of_many_rows_is_as_private_as_promised(loss: Loss) -> None:
+    """Of a crowd whose slopes end a model has no density that a grid shows."""
+    cases = [(n, pair) for n, pair in pairs() if n == 1 or isinstance(loss, Logistic)]
     for epsilon, delta in BUDGETS:
-        truly = [InThePlane.calibrated(loss, n, epsilon, delta, 1.0).delta(epsilon, pair) for n, pair in pairs()]
+        truly = [InThePlane.calibrated(loss, n, epsilon, delta, 1.0).delta(epsilon, pair) for n, pair in cases]
         print(
             f"{loss}: delta at epsilon {epsilon} is {', '.join(f'{each / delta:.2g}' for each in truly)} of {delta:g}"
         )

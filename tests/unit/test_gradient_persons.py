@@ -16,6 +16,7 @@ from parley.common.data.shard import Shard
 from parley.common.data.sparse import SparseShard
 from parley.common.encoding.classes import encode_classes
 from parley.common.encoding.fixed_point import UNIT
+from parley.common.learning import gradients
 from parley.common.learning.gradients import gradient_sum
 from parley.common.learning.losses import Logistic, Loss, Softmax
 
@@ -171,6 +172,13 @@ def test_persons_give_the_same_bits_in_blocks_stacks_sparse_rows_and_any_number_
     for threads in (1, 2):
         with threadpool_limits(threads, user_api="blas"):
             assert np.array_equal(gradient_sum(loss, shard, weights, 0.5, clip_l1), whole)
+
+
+def test_a_long_block_is_added_up_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    shard, weights = some(5, 1000, Softmax(3))
+    whole = gradient_sum(Softmax(3), shard, weights)
+    monkeypatch.setattr(gradients, "LANE_EXAMPLES", 7)
+    assert np.array_equal(gradient_sum(Softmax(3), shard, weights), whole)
 
 
 @pytest.mark.parametrize("clip_l1", [math.inf, 0.8])

@@ -53,6 +53,28 @@ def test_errors_of_a_regression() -> None:
     assert r_squared(model, shard) == pytest.approx(r2_score(shard.y, scores))
 
 
+def test_each_person_counts_the_same() -> None:
+    rng = np.random.default_rng(3)
+    model, rows = drawn(3, 60, 25)
+    shard = Shard(rows.X, rng.permutation(rows.y), begins=np.arange(60) % 4 < 2)  # three rows, then one
+    weights, scores = np.tile([1.0, 1 / 3, 1 / 3, 1 / 3], 15), shard.X @ model.weights
+    positive = shard.y > 0
+
+    def close(figure: float) -> object:
+        return pytest.approx(figure, abs=1e-4)
+
+    assert accuracy(model, shard) == close(accuracy_score(positive, scores > 0, sample_weight=weights))
+    assert auc(model, shard) == close(roc_auc_score(positive, scores, sample_weight=weights))
+    assert recall(model, shard) == close(recall_score(positive, scores > 0, sample_weight=weights))
+    assert rmse(model, shard) == close(root_mean_squared_error(shard.y, scores, sample_weight=weights))
+    assert r_squared(model, shard) == close(r2_score(shard.y, scores, sample_weight=weights))
+    share = weights[positive].sum() / 30
+    assert majority_share(shard) == close(max(share, 1 - share))
+    loss = Logistic()
+    mean = (loss.value(scores, shard.y) * weights).sum() / 30
+    assert fitness(loss, model, shard, 0.1) == close(mean + 0.05 * (model.weights**2).sum())
+
+
 def test_padding_does_not_count() -> None:
     (model, one), (_, other) = drawn(1, 30, 10), drawn(2, 7, 3)
     alone, padded = one, Shard.stack([one, other])

@@ -124,6 +124,15 @@ def test_counts_are_drawn_together_by_the_noise_of_those_who_answered() -> None:
     assert (models[0] == models[1]).all()
 
 
+def test_a_person_of_three_equal_rows_is_fitted_as_one_row() -> None:
+    rng = np.random.default_rng(9)
+    X, y = rng.normal(size=(2, 12, D)), encode_classes(rng.integers(0, 3, (2, 12)), 4)
+    persons = Shard(np.repeat(X, 3, axis=1), np.repeat(y, 3, axis=1), begins=np.tile(np.arange(36) % 3 == 0, (2, 1)))
+    once, thrice = (minimise_own(Softmax(4), shard, np.ones(2)) for shard in (Shard(X, y), persons))
+    assert np.allclose(once, thrice, atol=1e-3)
+    assert np.abs(once).max() > 0.1
+
+
 def test_of_one_class_or_none_there_is_nothing_to_fit() -> None:
     """So a mark may be larger, where what differs is only whether there is a second class."""
     for regularization in (1e-3, 50.0):

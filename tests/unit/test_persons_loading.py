@@ -16,6 +16,7 @@ from pyarrow import csv, feather, parquet
 from pydantic import ValidationError
 
 from parley.common.arrays import BoolArray
+from parley.common.data import persons
 from parley.common.data.columns import Category, Feature, Label
 from parley.common.data.faults import UnfitDataError
 from parley.common.data.loading import Loaded, Loading, load_columns, shard_of
@@ -221,6 +222,15 @@ def test_numbers_and_texts_of_numpy_are_alike() -> None:
         assert keys_of_column(sevens).keys.tolist() == [7]
     halves = [np.array([7.5]), np.array(["7.50"]), np.array([7.5, 1.0])]
     assert len({int(keys_of_column(column).keys[0]) for column in halves}) == 1
+
+
+def test_keys_that_agree_in_many_bits_stay_apart() -> None:
+    inverse = pow(int(persons._SPREAD), -1, 2**64)
+    spread = np.random.default_rng(0).integers(0, 4, 200).tolist()  # what the keys are once they are multiplied
+    keys = np.array([number * inverse % 2**64 for number in spread], dtype=np.uint64).view(np.int64)
+    index = PersonIndex(Person(column="id"))
+    index.add(persons.keys_of_whole(keys))
+    assert index.ordered(None).rows.tolist() == order_by_hand(spread, 2.0**-20, 1000)
 
 
 def test_near_equal_identifiers_are_counted() -> None:

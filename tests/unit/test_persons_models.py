@@ -11,10 +11,11 @@ import pytest
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 
-from parley.common.algorithms import build_algorithm, settle
+from parley.common.algorithms import AUTO, build_algorithm, settle
 from parley.common.algorithms.feature import FeatureMethod
 from parley.common.algorithms.ftrl import PrivateLeader
-from parley.common.algorithms.release import PrivateRelease, Site
+from parley.common.algorithms.release import PrivateRelease
+from parley.common.algorithms.simplex import SampledSimplex
 from parley.common.arrays import BoolArray, FloatArray, IntArray
 from parley.common.data.shard import Shard
 from parley.common.data.sparse import SparseShard
@@ -24,7 +25,7 @@ from parley.common.learning.classifiers import LogisticRegression, Voter
 from parley.common.learning.erm import MOST_STEPS, TOLERANCE, gradient_left, minimise
 from parley.common.learning.losses import Huber, Logistic, Loss, Softmax
 from parley.common.learning.simplex import SimplexProblem, gradient_near_minimiser, log_theta
-from parley.common.learning.solvers import Risk
+from parley.common.learning.solvers import Risk, are_few, minimise_in_span
 from parley.common.privacy.mechanisms.class_means import minimise_own
 from parley.common.privacy.mechanisms.leader import COST_UNIT
 from parley.common.privacy.mechanisms.output import output
@@ -36,6 +37,7 @@ from parley.common.protocol.simulation import simulate
 
 LOSSES = pytest.mark.parametrize("loss", [Logistic(), Huber(0.5), Softmax(3)], ids=repr)
 MOST = 40
+UNLIKE = np.array([40, 1, 1, 20, 2])
 
 
 def begins_of(sizes: IntArray) -> BoolArray:
@@ -96,6 +98,33 @@ def test_persons_are_solved_alike_alone_in_a_stack_and_with_sparse_rows(loss: Lo
         assert np.array_equal(minimise(loss, sparse, ridge), minimise(loss, shard, ridge))
 
 
+@LOSSES
+def test_value_gradient_and_curvature_are_of_the_same_weighted_risk(loss: Loss) -> None:
+    """A wrong one is no wrong model: the last steps go by the gradient. But there are a million of them."""
+    rng, shape = np.random.default_rng(14), (4,) if loss.outputs == 1 else (loss.outputs, 4)
+    shards = [persons(seed, rng.integers(1, 6, n), 4, loss) for seed, n in enumerate((30, 7))]
+    risk = Risk(loss, Shard.stack(shards), np.array([0.3, 2.0]), rng.normal(size=(2, *shape)))
+    w, step = rng.normal(size=(2, *shape)), rng.normal(size=(2, *shape)) * 1e-6
+    ahead, back = risk.gradient(w + step), risk.gradient(w - step)
+    slope = (risk.value(w + step) - risk.value(w - step)) / 2
+    assert np.allclose(risk.total(risk.gradient(w) * step), slope, rtol=1e-3)
+    assert np.allclose(risk.hessian_along(w)(step), (ahead - back) / 2, rtol=1e-3, atol=1e-10)
+    if loss.outputs == 1:
+        along = np.einsum("pij,pj->pi", risk.hessian(w), step)
+        assert np.allclose(along, (ahead - back) / 2, rtol=1e-3, atol=1e-10)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Huber(0.5)], ids=repr)
+def test_few_rows_are_solved_in_their_span_by_their_weights(loss: Loss) -> None:
+    shard = persons(15, np.array([3, 1, 4]), 30, loss)
+    with np.errstate(all="ignore"):  # as `minimise` calls it
+        weights = minimise_in_span(loss, shard, np.array(0.2), np.zeros(30), TOLERANCE)
+    assert np.linalg.norm(Risk(loss, shard, np.array(0.2)).gradient(weights)) <= TOLERANCE
+    assert are_few(loss, shard)
+    assert not are_few(loss, persons(15, np.array([3, 1, 40]), 30, loss)), "many rows, of three persons"
+    assert not are_few(Softmax(3), shard), "of equal weight alone"
+
+
 def test_fits_of_own_classes_keep_the_weights_of_their_rows() -> None:
     loss, sizes = Softmax(3), np.array([1, 3, 2, 5])
     two = persons(5, sizes, 3, Logistic())
@@ -132,6 +161,10 @@ def test_persons_in_a_stack_vote_as_they_do_alone_beside_classifiers_of_other_ki
     stacked = algorithm.prepare(Shard.stack(shards), facts.everyone).votes(rows)
     for place, shard in enumerate(shards):
         assert np.array_equal(algorithm.prepare(shard, facts.of(place)).votes(rows), stacked[place])
+        single = Shard(shard.X[shard.begins], shard.y[shard.begins])
+        copies = Shard(single.X.repeat(UNLIKE, axis=0), single.y.repeat(UNLIKE), begins=begins_of(UNLIKE))
+        votes = [algorithm.prepare(one, facts.of(place)).votes(rows) for one in (copies, single)]
+        assert np.array_equal(*votes)
 
 
 WEIGHED: dict[str, dict[str, object]] = {
@@ -231,14 +264,17 @@ def test_a_person_moves_the_chances_of_columns_by_at_most_the_range_of_a_draw(lo
     assert 0.3 < largest <= 1.0
 
 
-def test_the_simplex_takes_a_person_of_equal_rows_for_one_row() -> None:
-    sizes = np.array([3, 1, 7, 2])
+def test_the_simplex_takes_a_person_of_equal_rows_for_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = np.array([30, 1, 12, 1])
     rng = np.random.default_rng(9)
     X, y = rng.uniform(-1, 1, (4, 5)), np.array([1.0, -1.0, 1.0, -1.0])
     copies = Shard(X.repeat(sizes, axis=0), y.repeat(sizes), norm="max", begins=begins_of(sizes))
-    problem = SimplexProblem(Logistic(), 4, 5, 5, 3.0, 2.0, 7)
+    problem = SimplexProblem(Logistic(), 4, 5, 5, 6.0, 0.5, 30)
     one, other = (gradient_near_minimiser(problem, shard, 1e-9) for shard in (copies, Shard(X, y, norm="max")))
     assert np.abs(one - other).max() < 1e-8
+    monkeypatch.setattr(SimplexProblem, "steps", lambda *_: 0)
+    monkeypatch.setattr("parley.common.learning.simplex._NEWTON", 9)
+    assert np.abs(gradient_near_minimiser(problem, copies, 1e-9) - one).max() < 1e-8, "a few of Newton's steps suffice"
 
 
 # ── how near a solver surely comes ───────────────────────────────────────────
@@ -287,26 +323,27 @@ def facts_of(loss: Loss, **terms: object) -> FederationFacts:
 @pytest.mark.parametrize("name", ["release", "average", "parameter_average"])
 def test_what_is_chosen_for_persons_is_accepted_and_counts_rows_in_the_bound(name: str, loss: Loss) -> None:
     facts = facts_of(loss)
-    algorithm, _ = settle(name, {}, facts, 100)
+    algorithm, _ = settle(name, {"mechanism": AUTO} if name != "parameter_average" else {}, facts)
     algorithm.check_rows(facts)
     algorithm.questions(facts)
     if isinstance(algorithm, PrivateRelease):
         assert all(site.terms.most_rows == MOST for site in algorithm.own_sites(facts.everyone))
 
 
-def test_a_mechanism_whose_proof_is_for_one_row_is_refused() -> None:
+def test_the_simplex_counts_rows_in_what_its_solver_rounds() -> None:
+    facts = facts_of(Logistic(), norm="max")
+    algorithm, _ = settle("simplex", {"scale": AUTO, "regularization": AUTO}, facts)
+    assert isinstance(algorithm, SampledSimplex)
+    algorithm.check_rows(facts)
+    assert {site.problem.most_rows for site in algorithm.own_sites(facts.everyone)} == {MOST}
+
+
+def test_noise_inside_a_second_minimisation_counts_a_persons_rows() -> None:
     facts = facts_of(Logistic())
-    site = Site(party="party-2", mechanism="objective")
-    for algorithm in (PrivateRelease(), PrivateRelease(mechanism="output", sites=(site,))):
-        with pytest.raises(InvalidInputError, match="proof of objective is for one row each"):
-            algorithm.questions(facts)
-        assert algorithm.questions(replace(facts, unit="replace_one", most_rows=1))
     full = FeatureMethod(mechanism="output", second="full", aggregator="party-1")
-    with pytest.raises(InvalidInputError, match="proof of objective is for one row each"):
-        full.questions(facts)
-    weighed = replace(full, second_mechanism="output")
-    assert weighed.questions(facts)
-    assert weighed.level.site(facts).terms.most_rows == MOST  # type: ignore[attr-defined]
+    for weighed in (full, replace(full, second_mechanism="output")):
+        assert weighed.questions(facts)
+        assert weighed.level.site(facts).terms.most_rows == MOST  # type: ignore[attr-defined]
 
 
 # ── a leader ─────────────────────────────────────────────────────────────────

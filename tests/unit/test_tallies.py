@@ -160,6 +160,42 @@ def test_a_replaced_example_moves_counts_of_scores_by_2() -> None:
         assert np.abs(moved).sum() == 2
 
 
+@pytest.mark.parametrize(
+    "what", [ScoreSteps(8, 2.0), ScoreCells(EDGES), ClassCells(3), Errors(2.0), Errors(0.3)], ids=str
+)
+def test_a_person_exchanged_moves_a_tally_as_an_example_does(what: Tally) -> None:
+    """Of up to 40 rows, alike or not, and of zeros: dropped ones."""
+    rng, furthest = np.random.default_rng(7), 0
+    weights = rng.normal(size=(3 if isinstance(what, ClassCells) else 1, 3))
+    n, rows = 2000, 40
+    n_rows = rng.choice([1, 2, 7, 40], n)
+    mask = np.arange(rows) < n_rows[:, None]
+    X = rng.normal(size=(n, rows, 3)) * rng.choice([0.0, 1.0, 1.0], (n, 1, 1))
+    X *= rng.choice([0.0, 1.0, 1.0, 1.0], (n, rows, 1))
+    y = rng.choice([-1.0, 0.0, 1.0], (n, rows)) if not isinstance(what, Errors) else rng.uniform(-1.2, 1.2, (n, rows))
+    for alike in (X, y):
+        alike[: n // 2] = alike[: n // 2, :1]
+    y[~(np.abs(y) <= 1)] = 1.0
+    shard = Shard(X, y, mask, begins=~mask | (np.arange(rows) == 0))
+    sums = tally(what, shard, weights)
+    for shift in (1, 2, 3):
+        furthest = max(furthest, int(np.abs(sums - np.roll(sums, shift, axis=0)).sum(axis=-1).max()))
+    assert 0.7 * sum(what.moves) * UNIT < furthest <= sum(what.moves) * UNIT
+
+
+def test_the_deviation_of_a_share_of_persons_is_no_less_than_what_it_varies_by() -> None:
+    """Rows of a person are alike, or not: of 400 persons of 1 to 9 rows, each half the time right."""
+    rng, n = np.random.default_rng(8), 400
+    for alike in (0.0, 0.5, 1.0):
+        shares = []
+        for _ in range(600):
+            n_rows = rng.integers(1, 10, n)
+            of_person = np.repeat(rng.random(n) < 0.5, n_rows)
+            right = np.where(rng.random(len(of_person)) < alike, of_person, rng.random(len(of_person)) < 0.5)
+            shares.append(float(np.repeat(1 / n_rows, n_rows) @ right) / n)
+        assert float(np.std(shares)) < 1.1 * math.sqrt(0.25 / n)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e308, 65_537.0])
 def test_weights_that_are_no_numbers_are_refused(bad: float) -> None:
     shard = Shard(np.array([[1.0, 0.0]]), np.array([1.0]))

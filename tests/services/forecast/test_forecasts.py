@@ -251,7 +251,7 @@ async def test_every_field_is_described(client: httpx.AsyncClient) -> None:
     for name in ("ForecastRequest", "ForecastView", "OutcomeView", "OwnerView", "RunTime"):
         assert schemas[name]["description"]
     undescribed = [field for field, schema in schemas["OwnerView"]["properties"].items() if "description" not in schema]
-    assert undescribed == ["name", "n_examples"]
+    assert undescribed == ["name"]
 
 
 async def test_the_algorithm_may_be_left_open(client: httpx.AsyncClient, owners: Owners) -> None:
