@@ -25,7 +25,7 @@ from parley.common.privacy.guarantee import UNIT_NAMES, Adjacency, delta_caution
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import OwnFacts
 from parley.common.protocol.messages import Query, Question
-from parley.common.runs.consent import Objection, OwnerRules, ReviewedRun, dear
+from parley.common.runs.consent import Objection, OwnerRules, ReviewedRun, dear, refuses_study
 from parley.common.runs.pricing import price
 from parley.common.runs.specification import PublicRows, RunSpec, digest_of_rows
 from parley.common.secure_sum.party import PartyPolicy
@@ -209,6 +209,16 @@ def policy_cautions(policy: Policy, n_examples: int, unit: Adjacency = "replace_
     largest_delta = max(policy.delta, policy.max_delta_per_run)
     words = delta_caution(largest_delta, n_examples, f"{UNIT_NAMES[unit]}s")
     return tuple(f"policy: {caution}" for caution in words)
+
+
+def study_cautions(policy: Policy, study: Study, person: str | None, n_examples: int) -> tuple[str, ...]:
+    """Return what an owner should know of a study beside its own policy: its delta, and that no run may come of it.
+
+    ``person`` is the column of the table that the owner pins as saying whose a row is.
+    """
+    reason = refuses_study(study, rules_of(policy, person=person))
+    refused = () if reason is None else (f"runs about {study.name} will be refused: {reason}",)
+    return (*refused, *policy_cautions(policy, n_examples, study.unit))
 
 
 def key_cautions(settings: PartySettings, invited: Iterable[str] = ()) -> list[str]:

@@ -23,7 +23,7 @@ from unicodedata import normalize
 import numpy as np
 import numpy.typing as npt
 
-from parley.common.arrays import BoolArray, IntArray
+from parley.common.arrays import BoolArray, FloatArray, IntArray
 from parley.common.data.cells import MISSING_TEXTS, Column, as_coded
 from parley.common.data.faults import FaultKind
 from parley.common.data.study import Person, training_first
@@ -241,6 +241,16 @@ def _placed(
 
 
 # ── keys ─────────────────────────────────────────────────────────────────────
+
+
+def weights_by_person(keys: PersonKeys) -> FloatArray:
+    """Return the weight (n,) of each row: 1/r of a person's r rows; a row without an identifier is a person by itself.
+
+    >>> weights_by_person(PersonKeys(np.array([7, 9, 7]), np.array([7, 9, 7]), np.array([False, False, False])))
+    array([0.5, 1. , 0.5])
+    """
+    _, places, counts = np.unique(keys.keys, return_inverse=True, return_counts=True)
+    return np.where(keys.missing, 1.0, 1 / counts[places])
 
 
 def keys_of_column(column: Column) -> PersonKeys:

@@ -22,7 +22,7 @@ from parley.common.data.cells import MISSING_TEXTS, as_coded, as_numbers
 from parley.common.data.columns import Feature
 from parley.common.data.faults import MOST_COLUMNS, CodeWatch, Doubt, FaultKind, UnfitDataError, remedies, with_yes_last
 from parley.common.data.loading import NARROW, Loaded
-from parley.common.data.persons import PersonCounts
+from parley.common.data.persons import PersonCounts, weights_by_person
 from parley.common.data.study import Study
 from parley.common.encoding.texts import shortened, so_many, spelling
 from parley.common.errors import InvalidDataError
@@ -36,6 +36,7 @@ from parley.common.files.column_names import (
     similar_name,
 )
 from parley.common.files.examples import load_examples, load_source
+from parley.common.files.identifiers import keys_of_array
 from parley.common.files.kinds import check_columns
 from parley.common.files.sources import DataSource
 from parley.common.files.tables import column_names, file_table, open_stream, source_files
@@ -141,10 +142,11 @@ class StudyFit:
 
     def _warnings(self) -> list[str]:
         """Return warnings about a table that fits."""
-        return [*self._oddness(), *self._emptiness(), *self._narrowness()]
+        return [*self.oddness, *self._emptiness(), *self._narrowness()]
 
-    def _oddness(self) -> list[str]:
-        """Return warnings that the column of persons may be another one than the study means."""
+    @property
+    def oddness(self) -> list[str]:
+        """Warnings that the column of persons may be another one than the study means."""
         counts = self.persons
         if counts is None:
             return []
@@ -396,12 +398,13 @@ class SurveyedColumn:
 
 
 def survey_table(
-    data: DataSource, *, public: bool = False, show_note: Callable[[str], object] = str
+    data: DataSource, *, public: bool = False, person: str | None = None, show_note: Callable[[str], object] = str
 ) -> tuple[SurveyedColumn, ...]:
     """Survey the columns of a source; values and ranges only if the source is ``public``.
 
-    ``show_note`` is called with each line on how the source is read. Raises InvalidDataError for a source that is no
-    table, or has no names, or no row, and as `open_stream` does.
+    Of a public source, shares, means and deviations count each row once, or by the column ``person`` each person: each
+    of its r rows counts 1/r. ``show_note`` is called with each line on how the source is read. Raises
+    InvalidDataError for a source that is no table, or has no names, or no row, and as `open_stream` does.
     """
     with _open_texts(data) as stream:
         table, where = pa.Table.from_batches(stream.batches(), stream.schema), stream.name
@@ -409,8 +412,12 @@ def survey_table(
             show_note(note)
     if not table.num_rows:
         raise InvalidDataError(f"{where} has no row")
+    whose = table.column(person).combine_chunks() if public and person in table.column_names else None
+    weights = (
+        np.ones(table.num_rows) if person is None or whose is None else weights_by_person(keys_of_array(whose, person))
+    )
     return tuple(
-        _survey_column(name, table.column(name).combine_chunks(), public=public) for name in table.column_names
+        _survey_column(name, table.column(name).combine_chunks(), weights, public=public) for name in table.column_names
     )
 
 
@@ -428,7 +435,13 @@ def _open_texts(data: DataSource) -> Iterator[TableStream]:
         yield stream
 
 
-def _survey_column(name: str, array: Any, *, public: bool) -> SurveyedColumn:  # noqa: ANN401 -- as above
+def _survey_column(
+    name: str,
+    array: Any,  # noqa: ANN401 -- as above
+    weights: FloatArray,
+    *,
+    public: bool,
+) -> SurveyedColumn:
     if pa.types.is_temporal(array.type):
         return SurveyedColumn(name, "date", names_identifier(name))
     coded = as_coded(column_of(array, as_number=False))
@@ -443,6 +456,9 @@ def _survey_column(name: str, array: Any, *, public: bool) -> SurveyedColumn:  #
     codes = _codes(numbers) if is_public_number else ()
     is_usual = ~np.isin(finite, [code for code in codes if code < 0])
     usual = finite[is_usual] if is_usual.any() else finite
+    weights_of_usual = weights[np.isfinite(numbers)]
+    weights_of_usual = weights_of_usual[is_usual] if is_usual.any() else weights_of_usual
+    mean = float(np.average(usual, weights=weights_of_usual)) if is_public_number else None
     is_whole = kind == "number" and bool((finite == np.trunc(finite)).all())
     may_identify = kind == "text" or is_whole
     is_different = may_identify and n_rows >= _FEW_ROWS and len(spelt) >= n_rows * (_NEARLY_ALL if public else 1)
@@ -455,11 +471,11 @@ def _survey_column(name: str, array: Any, *, public: bool) -> SurveyedColumn:  #
         all_different=is_different and not (is_whole and _may_be_quantity(finite)),
         constant=len(spelt) == 1,
         values=values,
-        shares=_shares(values, texts, coded.codes) if values else None,
+        shares=_shares(values, texts, coded.codes, weights) if values else None,
         bounds=_rounded_bounds(usual) if is_public_number else None,
         median=float(f"{np.median(usual):.12g}") if is_public_number else None,
-        mean=float(usual.mean()) if is_public_number else None,
-        deviation=float(usual.std()) if is_public_number else None,
+        mean=mean,
+        deviation=None if mean is None else float(np.average((usual - mean) ** 2, weights=weights_of_usual) ** 0.5),
         blank=float(np.array([*(text is None for text in texts), True])[coded.codes].mean()) if public else None,
         codes=codes,
         free_text=public and kind == "text" and len(spelt) > MOST_VALUES,
@@ -490,9 +506,11 @@ def _kind(array: Any, spelt: set[str], finite: FloatArray, all_numbers: bool) ->
     return "text"
 
 
-def _shares(values: Sequence[str], texts: Sequence[str | None], codes: IntArray) -> tuple[float, ...]:
+def _shares(
+    values: Sequence[str], texts: Sequence[str | None], codes: IntArray, weights: FloatArray
+) -> tuple[float, ...]:
     """Return the share of non-empty rows with each value; ``texts`` are those of the codes, and -1 is an empty cell."""
-    counts = np.bincount(codes[codes >= 0], minlength=len(texts))
+    counts = np.bincount(codes[codes >= 0], weights[codes >= 0], minlength=len(texts))
     counts_by_text = dict.fromkeys(values, 0)
     for text, count in zip(texts, counts.tolist(), strict=True):
         if text:

@@ -169,6 +169,16 @@ def _hides_too_little(adjacency: Adjacency, rules: OwnerRules, subject: str, ove
     )
 
 
+def refuses_study(study: Study, rules: OwnerRules) -> str | None:
+    """Return why the owner refuses all runs about a study that hide what the study says, or None.
+
+    An owner who hides all of its data takes runs that do so, of any study.
+    """
+    if (reason := _hides_others(study, rules)) or rules.adjacency == "whole_party":
+        return reason
+    return _hides_too_little(study.unit, rules, f"a run about {study.name}")
+
+
 def _hides_others(study: Study, rules: OwnerRules) -> str | None:
     """Return why the owner does not accept whom a study takes for a person, or None.
 

@@ -60,12 +60,12 @@ _ONE_RECORD = (
     "once (group privacy)"
 )
 _ONE_PERSON = (
-    "the promise is to each person, for all rows that one owner has of it; it depends on the values of the column that "
-    "says whose a row is, and a person with two of them is hidden at each"
+    "all rows of a person with one owner have one value in the column that says whose a row is: a person with two "
+    "values, or with two owners, is hidden at each of these, not at all at once"
 )
 _PLACES_OF_PERSONS = (
-    "a person keeps its place, by the first of its rows in its owner's table, which decides whether it is held out, if "
-    "these rows change, and so do all others"
+    "a person's place, that of its first row among its owner's persons, decides whether it is held out: it stays when "
+    "its rows change, and so do those of all others"
 )
 """What every promise about the persons of a study assumes that holds some out."""
 _ONE_PARTY = (

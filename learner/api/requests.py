@@ -86,8 +86,8 @@ class RunRequest(Strict):
     adjacency: Annotated[
         Adjacency,
         Field(
-            description="what the run must hide: one record (replace_one), all rows of a person with an owner "
-            "(person), or all data of a party (whole_party)"
+            description="what the run must hide at least: one record (replace_one), all rows of a person with an owner "
+            "(person), or all data of a party (whole_party); of a study that names persons a run hides persons"
         ),
     ] = "replace_one"
     overlap: Annotated[

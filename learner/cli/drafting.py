@@ -447,7 +447,7 @@ class PublicRowsFit:
             title = "warning: this file does not fit the study itself"
             return [title, *_few(faults), *clipped, *_few(self._codes()), *self._blanks()]
         bounds = ["bounds are those of this file: what lies beyond them in owners' rows counts as the bound, by --clip"]
-        lines = [*(bounds if self.is_sample else ()), *_few(self._codes())]
+        lines = [*self.fit.oddness, *(bounds if self.is_sample else ()), *_few(self._codes())]
         if self.fit.dropped:
             share = f"{self.fit.dropped:.2%} of the rows of this file miss a value"
             lines += [f"warning: {share}: they would be kept as empty ones, and teach nothing", *self._blanks()]

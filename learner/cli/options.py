@@ -139,7 +139,8 @@ AdjacencyOption = Annotated[
     Literal["replace_one", "person", "whole_party"],
     typer.Option(
         "--adjacency",
-        help="what the run must hide: one record, all rows of a person with an owner, or all the data of a party",
+        help="what the run must hide at least: one record, all rows of a person with an owner, or all the data of a "
+        "party; a run about a study that names persons hides persons without being told",
     ),
 ]
 OverlapOption = Annotated[

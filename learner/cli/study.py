@@ -106,8 +106,8 @@ class AuthorOptions:
         typer.Option(
             "--hold-out",
             metavar="SHARE",
-            help="the share of each owner's rows that no run trains on, so that models can be evaluated on them; 0 for "
-            "none",
+            help="the share of each owner's rows, or persons, that no run trains on, so that models can be evaluated "
+            "on them; 0 for none",
         ),
     ] = DEFAULT_HOLD_OUT
     person: Annotated[
@@ -162,7 +162,7 @@ class AuthorOptions:
 
     def draft(self, source: DataSource, out: Printer, ask: Prompt | None) -> Drafted:
         """Draft a study of a table; what is missing is asked for, or without ``ask`` named in an InvalidInputError."""
-        columns = study_fit.survey_table(source, public=self.public, show_note=out.aside)
+        columns = study_fit.survey_table(source, public=self.public, person=self.person, show_note=out.aside)
         choices = self.choices([column.name for column in columns], drafting.study_name(source))
         draft = drafting.draft_study(columns, choices, ask)
         return Drafted(draft, drafting.fit_public_rows(draft.study, source, columns) if self.public else None)
@@ -223,6 +223,8 @@ class Drafted:
         if self.study.person is not None:
             most = so_many(self.study.most_rows, "row")
             out.aside(f"  all rows of a person are hidden together, by {self.study.person.column!r}; {most} at most")
+            if self.rows is not None:
+                out.aside("  what this file says of the label counts each person once, as owners' descriptions do")
         out.aside(f"  {_held_out(self.study)}")
         out.aside("  read every bound, value and description: owners approve them as they stand")
 

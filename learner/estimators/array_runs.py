@@ -110,7 +110,9 @@ class ArrayRun:
         """Warn the caller of ``fit`` about parameters and budgets; warnings depend only on public numbers."""
         hidden = f"{UNIT_NAMES[self.facts.unit]}s"
         of_budget = () if budget is None else delta_caution(budget.delta, self.facts.n_total, hidden)
-        for caution in dict.fromkeys((*cautions(self.algorithm, self.facts), *of_budget)):
+        alone = ("all rows have one group: they count as one person's, and nothing is learnt",)
+        of_groups = alone if self.facts.unit == "person" and self.facts.n_total == 1 else ()
+        for caution in dict.fromkeys((*of_groups, *cautions(self.algorithm, self.facts), *of_budget)):
             warnings.warn(caution, UserWarning, stacklevel=4)
 
     def paid(self, budget: Payer | None, seed: Seed) -> None:

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _PERSONS = "which rows are one person's, and how many each has, is private; how many persons there are is public"
+_DIVIDE = (
+    ": noise hides an example that counts at most as one. Divide weights by the largest that is possible, not by the "
+    "largest of these rows"
+)
 _WEIGHED = "the weight of a row follows from its own example alone, not from others, and is hidden with it"
 
 
@@ -76,13 +80,12 @@ class WeighedRows:
 def _weights(X: FloatArray, sample_weight: npt.ArrayLike) -> FloatArray:
     """Return weights (n,) of examples X (n, d); raises ValueError for any that is no number in [0, 1]."""
     weights: FloatArray = _check_sample_weight(sample_weight, X, dtype=np.float64)
-    for wrong, words in ((weights < 0, "below 0"), (weights > 1, "above 1")):
+    for wrong, words, remedy in ((weights < 0, "below 0", ""), (weights > 1, "above 1", _DIVIDE)):
         if wrong.any():
             first = int(wrong.argmax())
             raise EstimatorError(
                 f"sample_weight must lie between 0 and 1, and {int(wrong.sum())} of {len(weights)} are {words}, the "
-                f"first in row {first}, {weights[first]:g}: noise hides an example that counts at most as one. Divide "
-                "weights by the largest that is possible, not by the largest of these rows"
+                f"first in row {first}, {weights[first]:g}{remedy}"
             )
     if ((weights > 0) & (weights < 1)).any() and math.isclose(float(weights.sum()), 1.0):
         raise EstimatorError(

@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from parley.common.algorithms import REGISTRY, parameter_schema
 from parley.common.data.columns import Category, Label, SparseFeatures
-from parley.common.data.study import Study
+from parley.common.data.study import Study, count_held_out
 from parley.common.learning.statistics import figures, unsaid_caution
 from parley.common.learning.threshold import at_threshold, threshold_in_words
 from parley.common.privacy.guarantee import (
@@ -158,14 +158,15 @@ def _of_owners(spec: RunSpec | None, read: ModelDocument) -> str:
     """Return how many rows, or persons, of how many owners the run had, in words."""
     if spec is None:
         return f"The last round was answered by {_some(read.contributors)}."
-    n, beyond = sum(member.n_examples for member in spec.parties), len(spec.parties) - _MOST_ROWS
+    sizes, beyond = [member.n_examples for member in spec.parties], len(spec.parties) - _MOST_ROWS
+    held_out = sum(int(count_held_out(size, spec.study.hold_out or 0)) for size in sizes)
     examples, whose = (
         EXAMPLE_NAMES[spec.study.unit],
         "who keep them" if spec.study.person is None else "who keep theirs",
     )
-    sentences = f"{n:,} {examples} for training, of {len(spec.parties)} owners, {whose}."
+    sentences = f"{sum(sizes) - held_out:,} {examples} for training, of {len(spec.parties)} owners, {whose}."
     if spec.study.hold_out:
-        sentences += f" Beside them, {spec.study.hold_out:.0%} of each owner's {examples} are held out."
+        sentences += f" Beside them, {held_out:,} are held out, {spec.study.hold_out:.0%} of each owner's {examples}."
     return sentences + (f" The {_MOST_ROWS} largest owners are shown." if beyond > 0 else "")
 
 

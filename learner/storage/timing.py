@@ -51,7 +51,10 @@ class RoundTime:
         """Return the time if each person has so many rows in the mean, which is a guess: no party tells."""
         if self.ms is None or not self.ms_per_row:
             return self
-        return RoundTime(self.ms + (rows - 1) * self.ms_per_row, f"{self.basis}, at {rows:g} rows a person")
+        return RoundTime(
+            self.ms + (rows - 1) * self.ms_per_row,
+            f"{self.basis}, at a guess of {rows:g} row{'s' * (rows != 1)} a person",
+        )
 
 
 UNKNOWN = RoundTime(None, "not known: the owners are not those of the roster")

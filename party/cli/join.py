@@ -383,12 +383,12 @@ def _fitting(settings: PartySettings, entry: StudySettings, data: str, holding: 
     about = [f"  {words}" for words in (agreed.title, agreed.purpose) if words]
     summary = f"{data} fits {agreed.name}: {so_many(holding.n_examples, 'person' if agreed.person else 'row')}"
     notes = [f"  {note}" for note in holding.loaded.notes]
-    return [summary, *notes, *about, *_warned(policy, agreed, holding.n_examples)]
+    return [summary, *notes, *about, *_warned(policy, agreed, entry.data.person, holding.n_examples)]
 
 
-def _warned(policy: Policy, agreed: Study, n_examples: int) -> Iterator[str]:
-    """Yield warnings about the policy for a study."""
-    yield from (f"warning: {words}" for words in party_policy.policy_cautions(policy, n_examples, agreed.unit))
+def _warned(policy: Policy, agreed: Study, person: str | None, n_examples: int) -> Iterator[str]:
+    """Yield warnings about the policy for a study, whose table has the column ``person`` for whose a row is."""
+    yield from (f"warning: {words}" for words in party_policy.study_cautions(policy, agreed, person, n_examples))
     if policy.require_secure_sum and not party_policy.trained_by_sums(agreed):
         yield f"warning: {_NO_TRAINING.format(', '.join(party_policy.refused_for_sums(agreed)))}"
 

@@ -208,7 +208,7 @@ class _Examined:
         """Load a study's examples and let them go again. Raises what `load_holding` raises."""
         holding = owner_data.load_holding(settings, entry)
         held = holdings.held_study(entry, entry.policy.over(settings.policy), holding)
-        doubts = [*party_policy.policy_cautions(held.policy, held.n_examples, holding.study.unit)]
+        doubts = [*party_policy.study_cautions(held.policy, holding.study, entry.data.person, held.n_examples)]
         if bool((holding.shard.y == holding.shard.y[..., :1]).all()):
             doubts.append("all examples have the same label: alone, they teach nothing")
         return cls(held, party.pin_of(entry, holding), tuple(doubts), holding.mended, holding.loaded.notes)
@@ -320,7 +320,8 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
     if policy.colluders:
         yield f"shared noise that tolerates fewer than {policy.colluders} colluders"
     others = ", ".join(entry.label for entry in settings.held)
-    yield f"data with fewer than {so_many(policy.minimum_rows, 'row')} or persons, and other studies than {others}"
+    least = f"{so_many(policy.minimum_rows, 'row')}, or persons of a study that hides them"
+    yield f"data with fewer than {least}, and other studies than {others}"
 
 
 def _refusals_by_study(settings: PartySettings) -> Iterator[str]:

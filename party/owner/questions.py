@@ -94,11 +94,13 @@ def _hidden_in_words(spec: RunSpec) -> str:
     person, words = spec.study.person, []
     if person is not None:
         words.append(
-            f"all rows with one {person.column} are one person's and hidden together, if that says whose they are"
+            f"all rows of a person at once: rows with the same {person.column} are one person's, if that column says "
+            "whose they are"
         )
     if spec.overlap > 1:
         words.append(
-            f"the same {UNIT_NAMES[spec.study.unit]} may be with up to {spec.overlap} owners: all of them count"
+            f"the same {UNIT_NAMES[spec.study.unit]} may be with up to {spec.overlap} owners, and is hidden at all of "
+            "these"
         )
     return "; ".join(words)
 

@@ -146,7 +146,8 @@ def test_a_card_says_that_its_model_is_of_persons(algorithm: str, counted: str) 
         card = card_of(study, evaluation=evaluation, **terms)
         assert "| Population | persons: all rows with one patient_nbr, 40 at most;" in card
         assert counted in card
-        assert "6,000 persons for training" in card
+        assert "4,500 persons for training" in card
+        assert "Beside them, 1,500 are held out, 25% of each owner's persons." in card
         assert "| Owner | Persons |" in card
         assert "all rows of one person, with one owner, replaced, against" in card
         assert "a run with all rows of one person, with up to 2 owners, replaced by at most" in card
@@ -241,7 +242,10 @@ def test_the_card_of_a_certified_model_is_complete() -> None:
         "",
         "## Data",
         "",
-        "6,000 rows for training, of 3 owners, who keep them. Beside them, 25% of each owner's rows are held out.",
+        (
+            "4,500 rows for training, of 3 owners, who keep them. Beside them, 1,500 are held out, "
+            "25% of each owner's rows."
+        ),
         "",
         "| Owner | Rows | ε it allowed | δ it allowed | In the last round |",
         "|---|--:|--:|--:|---|",

@@ -250,3 +250,13 @@ def test_a_mechanism_that_hides_rows_alone_is_refused_before_a_budget_pays(monke
     with pytest.raises(EstimatorError, match="persons"):
         model.fit(*table(), groups=GROUPS)
     assert budget.fits == 0
+
+
+def test_one_group_of_all_rows_is_warned_of_and_a_negative_weight_gets_no_advice_for_large_ones() -> None:
+    X, y = table()
+    with pytest.warns(UserWarning, match="all rows have one group: they count as one person's"):
+        logistic(most_rows=N).fit(X, y, groups=np.zeros(N))
+    with pytest.raises(EstimatorError, match=r"are below 0, the first in row 0, -1$"):
+        logistic().fit(X, y, sample_weight=np.full(N, -1.0))
+    with pytest.raises(EstimatorError, match="Divide weights by the largest that is possible"):
+        logistic().fit(X, y, sample_weight=np.full(N, 2.0))

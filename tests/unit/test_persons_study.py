@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,11 +12,17 @@ import pytest
 from pyarrow import csv
 from typer.testing import CliRunner, Result
 
+from parley.common.data.columns import Label
+from parley.common.data.study import Person
 from parley.common.files.sources import DataSource
 from parley.common.files.studies import read_study
-from parley.common.files.study_fit import StudyFit, fit_of_source
+from parley.common.files.study_fit import StudyFit, fit_of_source, survey_table
+from parley.common.privacy.guarantee import Adjacency
 from parley.learner.cli.main import learner_app
 from parley.party.cli.main import party_app
+from parley.party.policy import study_cautions
+from parley.party.settings import Policy
+from tests.support.studies import numbers_study
 
 WORDS = ("--label", "ill", "--values", "ill=no,yes", "--bounds", "age=0:120", "--no-ask")
 N = 40
@@ -56,6 +63,40 @@ def test_the_author_names_whose_a_row_is(tmp_path: Path) -> None:
     assert study.person is not None
     assert (study.person.column, study.person.most_rows, study.unit) == ("patient_nbr", 5, "person")
     assert study.feature_names == ("age",)
+
+
+def test_what_a_public_table_says_of_its_label_counts_each_person_once(tmp_path: Path) -> None:
+    data = tmp_path / "visits.csv"
+    ids, ill, cost = ["a", "A ", "a", "b", "", "c"], ["yes", "yes", "no", "no", "no", "no"], [1, 2, 3, 10, 20, 34]
+    csv.write_csv(pa.table({"patient_nbr": ids, "ill": ill, "cost": cost}), data)
+    by_rows, by_persons = (
+        {column.name: column for column in survey_table(DataSource(source=str(data)), public=True, person=person)}
+        for person in (None, "patient_nbr")
+    )
+    assert by_rows["ill"].shares == pytest.approx((4 / 6, 2 / 6))
+    assert by_persons["ill"].shares == pytest.approx((1 - 2 / 12, 2 / 12))
+    assert by_persons["cost"].mean == pytest.approx((2 + 10 + 20 + 34) / 4)
+    costs, weights = np.array(cost), np.array([1 / 3, 1 / 3, 1 / 3, 1, 1, 1])
+    assert by_persons["cost"].deviation == pytest.approx(np.average((costs - 16.5) ** 2, weights=weights) ** 0.5)
+    private = survey_table(DataSource(source=str(data)), person="patient_nbr")
+    assert all(column.shares is None and column.mean is None for column in private)
+
+
+def test_the_author_of_a_public_table_is_asked_whether_the_column_is_a_number_of_rows(tmp_path: Path) -> None:
+    ids = visits(8)
+    data = table(tmp_path, ids)
+    done = init(data, "--person", "patient_nbr", "--public")
+    assert "what this file says of the label counts each person once" in done.output
+    assert "is this a row's number?" not in done.output
+    ill = csv.read_csv(data)["ill"].to_pylist()
+    label = read_study(tmp_path / "study.json").label
+    assert isinstance(label, Label)
+    rows_of = {person: [kind == "yes" for who, kind in zip(ids, ill, strict=True) if who == person] for person in ids}
+    assert label.shares is not None
+    assert label.shares[1] == pytest.approx(np.mean([np.mean(rows) for rows in rows_of.values()]), abs=1e-3)
+    done = init(table(tmp_path, [f"E{i}" for i in range(N)]), "--person", "patient_nbr", "--public")
+    assert "warning: each row has another 'patient_nbr': is this a row's number?" in done.output
+    assert "counts each person once" not in init(data, "--public").output
 
 
 def test_what_is_no_column_of_persons_is_refused(tmp_path: Path) -> None:
@@ -123,3 +164,30 @@ def test_a_study_of_records_says_nothing_of_persons(tmp_path: Path) -> None:
     fit = checked(table(tmp_path, visits(8)))
     assert fit.lines()[0] == f"the data fits visits: {N} rows"
     assert not {"person", "persons", "most_rows"} & fit.to_json().keys()
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "named", "pinned", "words"),
+    [
+        ("replace_one", None, None, ""),
+        ("replace_one", "patient", "patient", ""),
+        ("person", "patient", "patient", ""),
+        ("whole_party", None, None, ""),
+        ("person", "patient", None, 'if it is that, the owner says data.person = "patient" in its settings'),
+        ("person", "visit", "patient", "and the owner pins 'patient'"),
+        ("person", None, None, "and a run about many protects one record"),
+        ("person", None, "patient", "and the study many names no person"),
+    ],
+)
+def test_an_owner_reads_of_a_study_whose_runs_its_settings_refuse(
+    adjacency: Adjacency, named: str | None, pinned: str | None, words: str
+) -> None:
+    person = None if named is None else Person(column=named)
+    study = numbers_study(2).model_copy(update={"name": "many", "person": person})
+    most: dict[str, Any] = {"max_epsilon_per_run": 1, "max_delta_per_run": 1e-6}
+    policy = Policy(epsilon=1, delta=1e-6, adjacency=adjacency, algorithms=("dp_gd",), **most)
+    said = study_cautions(policy, study, pinned, 1000)
+    assert len(said) == bool(words)
+    assert all(one.startswith("runs about many will be refused: ") and words in one for one in said)
+    if adjacency != "whole_party":
+        assert "above 1/10,000,000" in study_cautions(policy, study, pinned, 10**7)[-1]

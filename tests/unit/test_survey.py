@@ -384,7 +384,7 @@ def test_values_are_sorted_as_numbers_before_texts() -> None:
 
 def test_shares_are_of_rows_that_are_not_empty() -> None:
     codes = np.array([0, 1, -1, 2, 1, 0, 3])
-    assert study_fit._shares(["a", "b"], ["a", "b", None, "a", "b"], codes) == (0.6, 0.4)
+    assert study_fit._shares(["a", "b"], ["a", "b", None, "a", "b"], codes, np.ones(7)) == (0.6, 0.4)
 
 
 @pytest.mark.parametrize(

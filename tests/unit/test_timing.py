@@ -135,6 +135,7 @@ async def test_of_persons_a_guess_of_their_rows_lengthens_an_estimate_and_no_rou
     longer = estimated.if_each_has(6)
     assert estimated.ms is not None
     assert longer.ms == pytest.approx(estimated.ms + 5 * 10_000 * 100 * 2e-6)
-    assert longer.basis == f"{estimated.basis}, at 6 rows a person"
+    assert longer.basis == f"{estimated.basis}, at a guess of 6 rows a person"
+    assert estimated.if_each_has(1).basis == f"{estimated.basis}, at a guess of 1 row a person"
     for measured in (records, UNKNOWN, RoundTime(2.0, "measured")):
         assert measured.if_each_has(6) == measured

@@ -75,9 +75,9 @@ def test_a_policy_that_requires_sums_says_what_that_refuses(norm: str, refused: 
     assert settings.policy.require_secure_sum
     assert f"require_secure_sum = true  # so {refused} is refused" in text
     assert trained_by_sums(study(norm=norm)) == ((*GRADIENTS, "average", *VOTES) if norm == "euclidean" else ())
-    warnings = [*_warned(settings.policy, study(norm=norm), 100)]
+    warnings = [*_warned(settings.policy, study(norm=norm), None, 100)]
     assert "only simplex trains" in warnings[0] if norm == "max" else not warnings
-    assert "published whole" in next(_warned(settings.policy, study(norm=norm), 10**5)), "of a delta of 2e-5"
+    assert "published whole" in next(_warned(settings.policy, study(norm=norm), None, 10**5)), "of a delta of 2e-5"
 
 
 @pytest.mark.parametrize("norm", ["euclidean", "max"])

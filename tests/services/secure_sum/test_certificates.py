@@ -487,7 +487,10 @@ def test_the_command_pins_keys_and_tells_what_was_altered(document: Document, tm
 
 def test_the_card_tells_whose_rows_what_cost_and_what_was_checked(document: Document) -> None:
     card = model_card(document, verification_of(document))
-    assert "123 rows for training, of 3 owners, who keep them. Beside them, 25% of each owner's rows" in card
+    assert (
+        "93 rows for training, of 3 owners, who keep them. Beside them, 30 are held out, 25% of each owner's rows."
+        in card
+    )
     assert "| party-3 | 42 | 1 | 1e-05 | yes |" in card
     assert "the learner saw no single one" in card
     for words in (
