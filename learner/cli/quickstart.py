@@ -58,6 +58,7 @@ HERE_ALONE = "https://127.0.0.1:8100"
 """The learner's URL unless another is said: no other machine reaches it."""
 
 _HOURS = 72.0
+_WHOSE = "COLUMN is the one of its table that says whose a row is: each owner's own word"
 _REPLACING = " (an earlier invitation counts no more: this one is for its studies too)"
 _IS_PUBLIC = "is the table public or made up, so that all owners may see its values and ranges?"
 _PRIVATE = (
@@ -332,8 +333,9 @@ def _report(
         for name, each in invited.items():
             of_one = len(each.studies) == 1
             tables = data_options(each.studies) + (drafted.owners_options if of_one else drafted.clip_option)
-            joins = f"  parley-party join {quote(each.file.name)}{tables}"
+            joins = f"  parley-party join {quote(each.file.name)}{tables}{drafted.owners_person}"
             lines += [joins + (f"; parley-party serve --config {quote(name)}/party.toml" if name in strangers else "")]
+        lines += [_WHOSE] * bool(drafted.owners_person)
         lines += ["with --by-policy, runs that an owner's policy allows do not wait for its word: parley-party pending"]
     following = [
         *([] if is_started or learner.is_running() else [serving]),

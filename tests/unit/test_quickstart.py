@@ -126,3 +126,23 @@ def test_owners_get_the_options_that_their_tables_need_and_members_are_not_compa
     assert "north: north-2.invitation.json (an earlier invitation counts no more: " in again.stdout
     for said in ("by telephone", "parley-party serve", "roster confirm"):
         assert said not in again.output, "it is a member already"
+
+
+def test_owners_of_a_study_of_persons_are_asked_for_the_column_that_says_whose_a_row_is() -> None:
+    Path("visits.csv").write_text("patient,age,ill\n" + "".join(f"P{n % 30},{n % 7 + 20},{n % 2}\n" for n in range(90)))
+    words = [
+        "visits.csv",
+        "--public",
+        "--label",
+        "ill",
+        "--owners",
+        "north",
+        "--url",
+        free_url(),
+        "--person",
+        "patient",
+    ]
+    done = CliRunner().invoke(learner_app, ["quickstart", *words])
+    assert done.exit_code == 0, done.output
+    assert "join north.invitation.json --data TABLE --clip --person COLUMN; parley-party serve" in done.stdout
+    assert "COLUMN is the one of its table that says whose a row is: each owner's own word" in done.stdout
