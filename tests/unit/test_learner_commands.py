@@ -375,8 +375,8 @@ def test_a_request_says_every_term_as_the_api_takes_it(tmp_path: Path, monkeypat
     assert body.pop("study") == study.model_dump(mode="json")
     assert body == {
         "algorithm": "dp_gd", "parameters": {}, "epsilon": 2.0, "delta": 1e-5, "parties": None, "budgets": {},
-        "minimum_contributors": None, "colluders": None, "secure_sum": "none", "answer_every": 1,
-        "adjacency": "replace_one", "overlap": 1, "public": None, "class_weights": None, "seconds": 60.0, "cohort": None,
+        "minimum_contributors": None, "colluders": None, "secure_sum": "none", "answer_every": 1, "overlap": 1,
+        "adjacency": "replace_one", "public": None, "class_weights": None, "seconds": 60.0, "cohort": None,
         "evaluate": "auto", "threshold": None, "purpose": "",
     }  # fmt: skip
 
