@@ -48,7 +48,7 @@ ALWAYS = (
 _SIZES = "the numbers of examples of all parties are public"
 _SIZES_OF_PERSONS = (
     "the numbers of persons of all parties are public, and how many rows of a person count at most; the numbers of "
-    "rows are not"
+    "rows are not, but for what the time of answers shows"
 )
 IN_PLACE = (
     "a record keeps its place in its owner's table, which decides whether it is held out, if what it contains changes, "
