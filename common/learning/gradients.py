@@ -118,12 +118,15 @@ def check_size(shard: Shard) -> None:
 
 def _clipped_slopes(loss: Loss, block: Shard, scores: FloatArray, clip_norm: float, clip_l1: float) -> FloatArray:
     """Return the slopes (..., n, 1) in units of 2^-16: integers, each example's within both norms."""
-    bound: FloatArray | float = clip_norm
+    of_row: FloatArray | float = clip_norm
     if not math.isinf(clip_l1):
-        bound = np.minimum(clip_norm, _largest_l1(block, clip_l1) * 2.0**-SLOPE_BITS)
+        of_row = np.minimum(clip_norm, _largest_l1(block, clip_l1) * 2.0**-SLOPE_BITS)
+    bound = of_row
     persons = None if block.begins is None else Persons(block.begins)
     if persons is not None and math.isfinite(loss.lipschitz):
-        bound = np.where(persons.repeated(persons.sizes > 1), loss.lipschitz, bound)
+        bound = loss.lipschitz  # of one row too, which sharing clips, unless a weight or another norm comes between
+        if loss.class_weights or (block.weighing and block.weighing.given is not None) or not math.isinf(clip_l1):
+            bound = np.where(persons.repeated(persons.sizes > 1), bound, of_row)
     slopes = np.clip(unweighted(loss).slope(scores[..., 0], block.y), -bound, bound)
     slopes = _weighted(loss, block, slopes)
     if persons is None:
