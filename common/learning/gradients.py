@@ -17,11 +17,11 @@ by at least 1.
 
 *Persons* share the clip norm: what all rows of one person add to the sum is no longer than C. So exchanged for any
 others they move it by at most 2 C, as one record does. All of a person's slopes are scaled by one number, after they
-are weighted: what a weight that a row was given scales is the row's slope, as a class weight does. It is
-min(1, C / sum |s_i|), by the triangle inequality, as |x| <= 1. Or, of one score and of persons of few rows, if that is
-more, it is C by the length of the sum itself. Of one score with bounded slopes, those of a person of several rows are not clipped row by row
-before that, for a row that the model has wrong would then count for less beside the person's others: on readmissions
-(``scripts/benchmarks/persons.py``) that cost .005 of AUC at epsilon .3 and 1.
+are weighted: what a weight that a row was given scales is the row's slope, as a class weight does. It is min(1, C / sum
+|s_i|), by the triangle inequality, as |x| <= 1. Or, of one score and of persons of few rows, if that is more, it is C
+by the length of the sum itself. Of one score with bounded slopes, those of a person of several rows are not clipped row
+by row before that, for a row that the model has wrong would then count for less beside the person's others: on
+readmissions (``scripts/benchmarks/persons.py``) that cost .005 of AUC at epsilon .3 and 1.
 
 *One score.* With B = floor(C 2^16), u_i = trunc(|s_i| 2^32) and f the scale in floating point, a person's first i rows
 have reached w_i = min(B, floor(f (u_1 + ... + u_i) 2^-16)), and row i has |q_i| = w_i - w_(i-1). The sums of u are
@@ -126,12 +126,14 @@ def check_size(shard: Shard) -> None:
 
 def _clipped_slopes(loss: Loss, block: Shard, scores: FloatArray, clip_norm: float, clip_l1: float) -> FloatArray:
     """Return the slopes (..., n, 1) in units of 2^-16: integers, each example's within both norms."""
-    bound: FloatArray | float = clip_norm
+    of_row: FloatArray | float = clip_norm
     if not math.isinf(clip_l1):
-        bound = np.minimum(clip_norm, _largest_l1(block, clip_l1) * 2.0**-SLOPE_BITS)
-    persons = block.persons
+        of_row = np.minimum(clip_norm, _largest_l1(block, clip_l1) * 2.0**-SLOPE_BITS)
+    bound, persons = of_row, block.persons
     if persons is not None and math.isfinite(loss.lipschitz):
-        bound = np.where(persons.repeated(persons.sizes > 1), loss.lipschitz, bound)
+        bound = loss.lipschitz  # of one row too, which sharing clips, unless a weight or another norm comes between
+        if loss.class_weights or (block.weighing and block.weighing.given is not None) or not math.isinf(clip_l1):
+            bound = np.where(persons.repeated(persons.sizes > 1), bound, of_row)
     slopes = np.clip(unweighted(loss).slope(scores[..., 0], block.y), -bound, bound)
     slopes = _weighted(loss, block, slopes)
     if persons is None:
