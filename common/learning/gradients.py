@@ -152,9 +152,11 @@ def _shared_slopes(block: Shard, persons: Persons, slopes: FloatArray, clip_norm
     of_rows = persons.repeated(scale * 2.0**-SLOPE_BITS)
     q = persons.steps(np.minimum((sums * of_rows).astype(np.int64), most))
     if math.isinf(clip_l1):
-        of_sums = persons.repeated(_scales_of_sums(block, persons, slopes, scale, lengths, clip_norm))
-        of_sums *= 2.0**SLOPE_BITS
-        np.copyto(q, (np.abs(slopes) * of_sums).astype(np.int64), where=of_sums > 0)
+        of_sums = _scales_of_sums(block, persons, slopes, scale, lengths, clip_norm)
+        of_rows = of_sums[persons.owners(block.pairs.rows)]
+        rows = block.pairs.rows[of_rows > 0]
+        cut = np.abs(slopes.reshape(-1)[rows]) * (of_rows[of_rows > 0] * 2.0**SLOPE_BITS)
+        q.reshape(-1)[rows] = cut.astype(np.int64)
     elif (outside := _outside_l1(block, persons, q, clip_l1)).any():
         cut = ((fine >> SLOPE_BITS) * persons.repeated(scale)).astype(np.int64)
         q = np.where(persons.repeated(outside), cut, q)
