@@ -48,7 +48,7 @@ ALWAYS = (
 _SIZES = "the numbers of examples of all parties are public"
 _SIZES_OF_PERSONS = (
     "the numbers of persons of all parties are public, and how many rows of a person count at most; the numbers of "
-    "rows are not"
+    "rows are not, but for what the time of answers shows"
 )
 IN_PLACE = (
     "a record keeps its place in its owner's table, which decides whether it is held out, if what it contains changes, "
@@ -59,9 +59,12 @@ _ONE_RECORD = (
     "the promise is to each record: a person with several, in one shard or in two, is hidden at each, not at all at "
     "once (group privacy)"
 )
+_ONE_VALUE = (
+    "all rows of a person with one owner have one value in the column that says whose a row is: a person with two is "
+    "hidden at each, not at both at once"
+)
 _ONE_PERSON = (
-    "all rows of a person with one owner have one value in the column that says whose a row is: a person with two "
-    "values, or with two owners, is hidden at each of these, not at all at once"
+    "the promise is to each person at each owner: a person with several owners is hidden at each, not at all at once"
 )
 _PLACES_OF_PERSONS = (
     "a person's place, that of its first row among its owner's persons, decides whether it is held out: it stays when "
@@ -205,13 +208,15 @@ def _promise(
 def _owners(algorithm: Algorithm, facts: OwnFacts, n_owners: int | None) -> tuple[str, ...]:
     """Return what a promise says of a person who is with one owner, or several."""
     hidden = algorithm.adjacency_of(facts.unit)
+    column = (_ONE_VALUE,) if hidden == "person" else ()
     unit = {"replace_one": _ONE_RECORD, "person": _ONE_PERSON, "whole_party": _ONE_PARTY}[hidden]
     if facts.overlap == 1:
-        return (unit,)
+        return (*column, unit)
     name = UNIT_NAMES[facts.unit]
     if n_owners == 1:
-        return (unit, f"the {name} is with one owner alone")
+        return (*(column or (unit,)), f"the {name} is with one owner alone")
     return (
+        *column,
         f"the same {name} is with no more than {facts.overlap} owners, whose answers this promise is about together",
         f"the other owners of a shared {name} protect it with budgets no larger than this owner's",
     )

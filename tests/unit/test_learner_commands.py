@@ -353,8 +353,7 @@ def test_a_request_says_every_term_as_the_api_takes_it(tmp_path: Path, monkeypat
     words = (
         "--algorithm psgd -p n_rounds=5 --epsilon 2 --delta 1e-5 --party a --party b --budget b=0.5,1e-6 "
         "--minimum-contributors 2 --colluders 0 --secure-sum paillier --answer-every 3 --adjacency whole_party "
-        "--public ab --class-weights no=0.1,yes=1 --seconds 9 --cohort 2,5 --evaluate 0.25 --threshold f1 "
-        "--overlap 2 --purpose why"
+        "--public ab --class-weights no=0.1,yes=1 --seconds 9 --cohort 2,5 --evaluate 0.25 --threshold f1 --purpose why"
     )
     run(monkeypatch, server, "submit", "loans", *words.split())
     (_, path, body) = server[-1]
@@ -364,8 +363,9 @@ def test_a_request_says_every_term_as_the_api_takes_it(tmp_path: Path, monkeypat
         "study": "loans", "algorithm": "psgd", "parameters": {"n_rounds": 5}, "epsilon": 2.0, "delta": 1e-5,
         "parties": ["a", "b"], "budgets": {"b": {"epsilon": 0.5, "delta": 1e-6}}, "minimum_contributors": 2,
         "colluders": 0, "secure_sum": "paillier", "answer_every": 3, "adjacency": "whole_party", "public": "ab",
+        "overlap": 1,
         "class_weights": {"no": 0.1, "yes": 1.0}, "seconds": 9.0, "evaluate": 0.25, "threshold": "f1",
-        "overlap": 2, "purpose": "why",
+        "purpose": "why",
     }  # fmt: skip
     assert SubmitOptions() == SubmitOptions("", None, False)  # noqa: FBT003 -- what is not said
     study = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("0", "1")))
@@ -375,9 +375,9 @@ def test_a_request_says_every_term_as_the_api_takes_it(tmp_path: Path, monkeypat
     assert body.pop("study") == study.model_dump(mode="json")
     assert body == {
         "algorithm": "dp_gd", "parameters": {}, "epsilon": 2.0, "delta": 1e-5, "parties": None, "budgets": {},
-        "minimum_contributors": None, "colluders": None, "secure_sum": "none", "answer_every": 1,
+        "minimum_contributors": None, "colluders": None, "secure_sum": "none", "answer_every": 1, "overlap": 1,
         "adjacency": "replace_one", "public": None, "class_weights": None, "seconds": 60.0, "cohort": None,
-        "evaluate": "auto", "threshold": None, "overlap": 1, "purpose": "",
+        "evaluate": "auto", "threshold": None, "purpose": "",
     }  # fmt: skip
 
 

@@ -27,7 +27,7 @@ def visits(seed: int) -> Columns:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
-    """Two owners of patients, who may be with both."""
+    """Two owners of patients, who may each be with both."""
     study = made_up(3).model_copy(update={"person": Person(column="patient_nbr", most_rows=5), "hold_out": 0.2})
     return Cluster(
         tmp_path_factory.mktemp("cluster"),
