@@ -28,14 +28,13 @@ class Pairs:
 
     Of each pair ``one`` (m,) and ``other`` (m,) are the places of its rows among all of the shard, and ``products``
     (m,) their product, twice where they are two rows. Pairs lie by person: ``begins`` (p,) are the places of persons'
-    first pairs. ``rows`` (k,) are the places of all rows that are in pairs.
+    first pairs.
     """
 
     one: RowPlaces
     other: RowPlaces
     products: FloatArray
     begins: IntArray
-    rows: RowPlaces
 
     @classmethod
     def of(cls, begins: BoolArray, product: Callable[[RowPlaces, RowPlaces], FloatArray]) -> Self:
@@ -48,24 +47,23 @@ class Pairs:
         order = np.argsort(np.concatenate(ones), kind="stable")
         one, other = (np.concatenate(places)[order] for places in (ones, others))
         products = product(one, other) * np.where(one == other, 1.0, 2.0)
-        return cls(one, other, products, np.flatnonzero(np.diff(persons.owners(one), prepend=-1)), ones[0])
+        return cls(one, other, products, np.flatnonzero(np.diff(persons.owners(one), prepend=-1)))
 
     def between(self, start: int, end: int) -> Pairs:
         """Return the pairs of the rows from ``start`` to before ``end``, whole persons, as those of all rows."""
         low, high = np.searchsorted(self.one, (start, end))
         begins = self.begins[slice(*np.searchsorted(self.begins, (low, high)))] - low
         moved = np.int32(start)
-        rows = self.rows[slice(*np.searchsorted(self.rows, (start, end)))] - moved
-        return Pairs(self.one[low:high] - moved, self.other[low:high] - moved, self.products[low:high], begins, rows)
+        return Pairs(self.one[low:high] - moved, self.other[low:high] - moved, self.products[low:high], begins)
 
-    def squares(self, persons: Persons, factors: FloatArray) -> tuple[IntArray, FloatArray]:
-        """Return which persons (p,) have pairs, and the squared 2-norm (p,) of the sum of their rows times factors."""
-        flat = factors.reshape(-1)
-        of_pairs = flat[self.one]
-        of_pairs *= flat[self.other]
+    def squares(self, factors: FloatArray) -> FloatArray:
+        """Return the squared 2-norm (p,) of the sum of rows times factors (n,), of each person that has pairs."""
+        if not len(self.begins):
+            return np.zeros(0)
+        of_pairs = factors[self.one]
+        of_pairs *= factors[self.other]
         of_pairs *= self.products
-        squares = np.add.reduceat(of_pairs, self.begins) if len(self.begins) else np.zeros(0)
-        return persons.owners(self.one[self.begins]), squares
+        return np.asarray(np.add.reduceat(of_pairs, self.begins))
 
 
 def in_parts(first: RowPlaces, second: RowPlaces, multiply: Callable[[RowPlaces, RowPlaces], FloatArray]) -> FloatArray:

@@ -40,6 +40,7 @@ class Weighing:
     given: FloatArray | None = None
     _weights: list[FloatArray] = field(default_factory=list, repr=False)
     _persons: list[Persons] = field(default_factory=list, repr=False)
+    _several: list[Several | None] = field(default_factory=list, repr=False)
 
     @classmethod
     def of(cls, mask: BoolArray, begins: BoolArray | None, given: FloatArray | None) -> Self | None:
@@ -70,6 +71,17 @@ class Weighing:
         if self.begins is not None and not self._persons:
             self._persons.append(Persons(self.begins))
         return next(iter(self._persons), None)
+
+    @property
+    def several(self) -> Several | None:
+        """Those rows whose person has several, worked out once; None if there are none."""
+        if (persons := self.persons) is None:
+            return None
+        if not self._several:
+            rows = np.flatnonzero(persons.repeated(persons.sizes > 1))
+            begins = np.diff(persons.owners(rows), prepend=-1) > 0
+            self._several.append(Several(rows, Persons(begins)) if len(rows) else None)
+        return self._several[0]
 
     def weights(self, mask: BoolArray) -> FloatArray:
         """Return the weights (..., n) of rows with this mask: multiples of 2^-16, 0 on padding; computed once."""
@@ -194,6 +206,14 @@ class Persons:
     def repeated(self, of_persons: npt.NDArray[_N]) -> npt.NDArray[_N]:
         """Return values (P,) of persons for each of their rows, (..., n)."""
         return of_persons[self._owner].reshape(self._shape)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Several:
+    """The places ``rows`` (k,), among all, of those whose person has several, and where each person's lie there."""
+
+    rows: IntArray
+    persons: Persons
 
 
 def sizes(begins: BoolArray) -> IntArray:

@@ -27,8 +27,8 @@ readmissions (``scripts/benchmarks/persons.py``) that cost .005 of AUC at epsilo
 have reached w_i = min(B, floor(f (u_1 + ... + u_i) 2^-16)), and row i has |q_i| = w_i - w_(i-1). The sums of u are
 integers below 2^49 and rounding is monotone, so no |q_i| is negative, and they add up to the last w <= B: exactly, and
 for every f. Rounding is carried from row to row, so that all rows together lose less than one unit of 2^-16, however
-many they are. A person of one row has f = 1 and q = trunc(s 2^16), as a record has; f is 2^-50 larger than the quotient
-so that a person beyond the norm reaches B.
+many they are. f is 2^-50 larger than the quotient, so that a person beyond the norm reaches B. A person of one row is
+clipped as a record is.
 
 *The length of the sum*, l^2 = sum s_i s_j x_i.x_j, is computed from the products of rows (`parley.common.data.pairs`)
 for persons of r = 2 to 8 rows. As these are exact, rounding adds less than 2^-40 (sum |s_i|)^2 to a square, which is
@@ -59,8 +59,9 @@ from fractions import Fraction
 import numpy as np
 
 from parley.common.arrays import BoolArray, FloatArray, IntArray
+from parley.common.data.pairs import MOST_PAIRED
 from parley.common.data.shard import Shard
-from parley.common.data.weighing import Persons
+from parley.common.data.weighing import Persons, Several
 from parley.common.encoding.fixed_point import LANE_EXAMPLES, MAX_EXAMPLES, SLOPE_BITS, UNIT, weights_on_grid
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Loss, unweighted
@@ -126,41 +127,41 @@ def check_size(shard: Shard) -> None:
 
 def _clipped_slopes(loss: Loss, block: Shard, scores: FloatArray, clip_norm: float, clip_l1: float) -> FloatArray:
     """Return the slopes (..., n, 1) in units of 2^-16: integers, each example's within both norms."""
-    of_row: FloatArray | float = clip_norm
+    bound: FloatArray | float = clip_norm
     if not math.isinf(clip_l1):
-        of_row = np.minimum(clip_norm, _largest_l1(block, clip_l1) * 2.0**-SLOPE_BITS)
-    bound, persons = of_row, block.persons
-    if persons is not None and math.isfinite(loss.lipschitz):
-        bound = loss.lipschitz  # of one row too, which sharing clips, unless a weight or another norm comes between
-        if loss.class_weights or (block.weighing and block.weighing.given is not None) or not math.isinf(clip_l1):
-            bound = np.where(persons.repeated(persons.sizes > 1), bound, of_row)
-    slopes = np.clip(unweighted(loss).slope(scores[..., 0], block.y), -bound, bound)
-    slopes = _weighted(loss, block, slopes)
-    if persons is None:
-        return np.trunc(slopes * 2.0**SLOPE_BITS)[..., None]
-    return _shared_slopes(block, persons, slopes, clip_norm, clip_l1)[..., None]
+        bound = np.minimum(clip_norm, _largest_l1(block, clip_l1) * 2.0**-SLOPE_BITS)
+    slopes = unweighted(loss).slope(scores[..., 0], block.y)
+    q = np.trunc(_weighted(loss, block, np.clip(slopes, -bound, bound)) * 2.0**SLOPE_BITS)
+    if block.weighing is not None and (several := block.weighing.several) is not None:
+        most = loss.lipschitz if math.isfinite(loss.lipschitz) else bound
+        shared = _weighted(loss, block, np.clip(slopes, -most, most))
+        of_all = q.flatten()  # a copy, surely
+        of_all[several.rows] = _shared_slopes(block, several, shared.reshape(-1), clip_norm, clip_l1)
+        q = of_all.reshape(q.shape)
+    return q[..., None]
 
 
-def _shared_slopes(block: Shard, persons: Persons, slopes: FloatArray, clip_norm: float, clip_l1: float) -> FloatArray:
-    """Return slopes (..., n) in units of 2^-16, each person's within both norms, from those of rows."""
-    most = math.floor(clip_norm * 2.0**SLOPE_BITS)
-    fine = (np.abs(slopes) * 2.0 ** (2 * SLOPE_BITS)).astype(np.int64)
+def _shared_slopes(block: Shard, several: Several, slopes: FloatArray, clip_norm: float, clip_l1: float) -> FloatArray:
+    """Return slopes (k,) of persons of several rows, in units of 2^-16, each person's within both norms.
+
+    ``slopes`` (...,) are those of all rows.
+    """
+    most, persons, own = math.floor(clip_norm * 2.0**SLOPE_BITS), several.persons, slopes[several.rows]
+    fine = (np.abs(own) * 2.0 ** (2 * SLOPE_BITS)).astype(np.int64)
     sums, lengths = persons.summed(fine)
     scale = np.minimum(1.0, most * 2.0**SLOPE_BITS * _LARGER / np.maximum(lengths, 1))
-    if not math.isinf(clip_l1):
-        scale = _within_l1(block, persons, scale, fine >> SLOPE_BITS, clip_l1)
+    norms = None if math.isinf(clip_l1) else block.norms_l1.reshape(-1)[several.rows]
+    if norms is not None:
+        scale = _within_l1(norms, persons, scale, fine >> SLOPE_BITS, clip_l1)
     of_rows = persons.repeated(scale * 2.0**-SLOPE_BITS)
     q = persons.steps(np.minimum((sums * of_rows).astype(np.int64), most))
-    if math.isinf(clip_l1):
-        of_sums = _scales_of_sums(block, persons, slopes, scale, lengths, clip_norm)
-        of_rows = of_sums[persons.owners(block.pairs.rows)]
-        rows = block.pairs.rows[of_rows > 0]
-        cut = np.abs(slopes.reshape(-1)[rows]) * (of_rows[of_rows > 0] * 2.0**SLOPE_BITS)
-        q.reshape(-1)[rows] = cut.astype(np.int64)
-    elif (outside := _outside_l1(block, persons, q, clip_l1)).any():
+    if norms is None:
+        of_rows = persons.repeated(_scales_of_sums(block, persons, slopes, scale, lengths, clip_norm))
+        q = np.where(of_rows > 0, (np.abs(own) * of_rows * 2.0**SLOPE_BITS).astype(np.int64), q)
+    elif (outside := _outside_l1(norms, persons, q, clip_l1)).any():
         cut = ((fine >> SLOPE_BITS) * persons.repeated(scale)).astype(np.int64)
         q = np.where(persons.repeated(outside), cut, q)
-    return np.asarray(np.copysign(q, slopes))
+    return np.asarray(np.copysign(q, own))
 
 
 def _scales_of_sums(  # noqa: PLR0913, PLR0917 -- what `_shared_slopes` has
@@ -168,9 +169,10 @@ def _scales_of_sums(  # noqa: PLR0913, PLR0917 -- what `_shared_slopes` has
 ) -> FloatArray:
     """Return the scale (P,) that leaves a person's sum of gradients within the norm, where it is above ``scale``.
 
-    It is 0 elsewhere. ``lengths`` (P,) are the sums of slopes in units of 2^-32.
+    It is 0 elsewhere. ``slopes`` (...,) are those of all rows, ``lengths`` (P,) the sums of persons' slopes in units of
+    2^-32.
     """
-    who, squares = block.pairs.squares(persons, slopes)
+    who, squares = persons.sizes <= MOST_PAIRED, block.pairs.squares(slopes)
     rounding = np.square(lengths[who] * 2.0 ** (-2 * SLOPE_BITS - 20))
     longest = np.sqrt(np.maximum(squares, 0.0) + rounding)
     room = (clip_norm - persons.sizes[who] * 2.0**-SLOPE_BITS) * _SMALLER
@@ -205,7 +207,7 @@ def _shared_vectors(block: Shard, persons: Persons, q: FloatArray, clip_norm: fl
     room = 1.0 + q.shape[-1] / 6 * (n_rows / (clip_norm * 2.0**SLOPE_BITS)) ** 2
     scale = np.minimum(1.0, most / room / np.maximum(persons.totals(_lengths(q)), 1))
     if not math.isinf(clip_l1):
-        scale = _within_l1(block, persons, scale, _lengths_l1(q), clip_l1)
+        scale = _within_l1(block.norms_l1, persons, scale, _lengths_l1(q), clip_l1)
     of_rows = persons.repeated(np.where(n_rows > 1, scale, 1.0))[..., None]
     cut = np.asarray(np.trunc(q * of_rows))
     if n_rows.max(initial=0) <= _SHORT:
@@ -215,7 +217,7 @@ def _shared_vectors(block: Shard, persons: Persons, q: FloatArray, clip_norm: fl
     shared = np.copysign(np.stack(parts, axis=-1), q)
     outside = (n_rows <= _SHORT) | (persons.totals(_lengths(shared)) > most)
     if not math.isinf(clip_l1):
-        outside |= _outside_l1(block, persons, _lengths_l1(shared), clip_l1)
+        outside |= _outside_l1(block.norms_l1, persons, _lengths_l1(shared), clip_l1)
     return np.where(persons.repeated(outside)[..., None], cut, shared)
 
 
@@ -237,20 +239,22 @@ def _weighted(loss: Loss, block: Shard, slopes: FloatArray) -> FloatArray:
     return np.asarray(slopes * own.reshape(*own.shape, *(1,) * (slopes.ndim - own.ndim)))
 
 
-def _within_l1(block: Shard, persons: Persons, scale: FloatArray, lengths_l1: IntArray, clip_l1: float) -> FloatArray:
-    """Return persons' scales (P,), or less if the 1-norm needs it, from the 1-norms (..., n) of rows' slopes."""
-    within = math.floor(clip_l1 * UNIT) / np.maximum(_totals_l1(block, persons, lengths_l1), 1)
+def _within_l1(
+    norms_l1: FloatArray, persons: Persons, scale: FloatArray, lengths_l1: IntArray, clip_l1: float
+) -> FloatArray:
+    """Return persons' scales (P,), or less if the 1-norm needs it, from the 1-norms (..., n) of rows and slopes."""
+    within = math.floor(clip_l1 * UNIT) / np.maximum(_totals_l1(norms_l1, persons, lengths_l1), 1)
     return np.where(within < scale, within * _ROOM, scale)
 
 
-def _outside_l1(block: Shard, persons: Persons, lengths_l1: IntArray, clip_l1: float) -> BoolArray:
+def _outside_l1(norms_l1: FloatArray, persons: Persons, lengths_l1: IntArray, clip_l1: float) -> BoolArray:
     """Return which persons (P,) are beyond the 1-norm, in integers."""
-    return np.asarray(_totals_l1(block, persons, lengths_l1) > math.floor(clip_l1 * UNIT))
+    return np.asarray(_totals_l1(norms_l1, persons, lengths_l1) > math.floor(clip_l1 * UNIT))
 
 
-def _totals_l1(block: Shard, persons: Persons, lengths_l1: IntArray) -> IntArray:
+def _totals_l1(norms_l1: FloatArray, persons: Persons, lengths_l1: IntArray) -> IntArray:
     """Return the sum (P,) of the 1-norms of each person's gradients, in units of 2^-32, from those of its slopes."""
-    return persons.totals(lengths_l1 * block.norms_l1.astype(np.int64))
+    return persons.totals(lengths_l1 * norms_l1.astype(np.int64))
 
 
 def _largest_l1(block: Shard, clip_l1: float) -> FloatArray:
