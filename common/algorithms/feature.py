@@ -573,6 +573,12 @@ class FeatureMethod(Releases):
         return (*Releases.assumptions(self, first), *((_SHOWS_THROUGH,) if raw else ()))
 
     @property
+    def noise_is_gaussian(self) -> bool:
+        """Whether all is, in both levels: an aggregator's release too."""
+        first = super(FeatureMethod, self).noise_is_gaussian  # noqa: UP008 -- slots make it another
+        return first and (self.second not in {"full", "own"} or self.second_mechanism == "output")
+
+    @property
     def level(self) -> Public:
         """The second level."""
         return SECOND[self.second](self)

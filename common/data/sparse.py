@@ -166,7 +166,7 @@ class SparseShard(Shard):
         if index == (...,) or index == (..., slice(None)):
             return self
         places = np.arange(self.y.size).reshape(self.y.shape)[index]
-        first, last = int(places.flat[0]), int(places.flat[-1])
+        first, last = (int(places.flat[0]), int(places.flat[-1])) if places.size else (0, -1)
         together = last - first + 1 == places.size
         rows = self.rows[first : last + 1] if together else self.rows[places.reshape(-1)]
         norms_l1 = [norms[index] for norms in self._norms_l1]

@@ -18,7 +18,7 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 
-from parley.common.privacy.calibration import gaussian_epsilon, gaussian_mu
+from parley.common.privacy.calibration import gaussian_delta, gaussian_epsilon, gaussian_mu
 from parley.common.privacy.events import (
     DrawEvent,
     Event,
@@ -73,8 +73,9 @@ def for_one_owner(
 ) -> tuple[float, float]:
     """Return the (epsilon, delta) for which each of ``overlap`` owners sets its noise, if all may spend this together.
 
-    If all noise is Gaussian, it is a part of its mu: 1 / s, or 1 / sqrt(s) where answers are apart. Otherwise it is a
-    part 1 / s of both. Raises InvalidInputError for an invalid budget.
+    If all noise is Gaussian, it is a part of its mu: 1 / s, or 1 / sqrt(s) where answers are apart. Where an epsilon of
+    0 would do for that at this delta, it is a part of epsilon, at less of a delta. Otherwise it is a part 1 / s of
+    both. Raises InvalidInputError for an invalid budget.
 
     >>> for_one_owner(1.0, 0.0, 2, is_gaussian=False, in_one_sum=True)
     (0.5, 0.0)
@@ -86,4 +87,7 @@ def for_one_owner(
     if delta == 0 or not is_gaussian:
         return epsilon / overlap, delta / overlap
     part = overlap if in_one_sum else math.sqrt(overlap)
-    return gaussian_epsilon(gaussian_mu(epsilon, delta) / part, delta) * _INWARDS, delta
+    mu = gaussian_mu(epsilon, delta) / part
+    if own := gaussian_epsilon(mu, delta):
+        return own * _INWARDS, delta
+    return epsilon / part, gaussian_delta(epsilon / part, mu) * _INWARDS

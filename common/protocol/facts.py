@@ -103,10 +103,12 @@ class FederationFacts:
     def with_overlap(self, overlap: int, *, is_gaussian: bool) -> FederationFacts:
         """Return the facts if the same person may be with so many owners, of noise that is Gaussian alone or not.
 
-        Raises InvalidInputError for more owners than there are.
+        If one owner allows no delta, noise is pure at all of them. Raises InvalidInputError for more owners than there
+        are.
         """
         if overlap == 1:
             return self
+        is_gaussian = is_gaussian and bool(self.delta.all())
         budgets = zip(self.epsilon.tolist(), self.delta.tolist(), strict=True)
         parts = [
             for_one_owner(*budget, overlap, is_gaussian=is_gaussian, in_one_sum=self.secure_sum) for budget in budgets

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -71,6 +72,35 @@ def test_the_budget_of_one_owner_is_a_part() -> None:
     assert for_one_owner(1.0, 0.0, 4, is_gaussian=True, in_one_sum=False) == (0.25, 0.0)
     assert for_one_owner(1.0, 1e-5, 4, is_gaussian=False, in_one_sum=True) == (0.25, 2.5e-6)
     assert for_one_owner(1.0, 1e-5, 1, is_gaussian=True, in_one_sum=True) == (1.0, 1e-5)
+
+
+def test_a_budget_that_an_epsilon_of_0_would_keep_leaves_one_all_the_same() -> None:
+    epsilon, delta = for_one_owner(0.1, 0.05, 4, is_gaussian=True, in_one_sum=True)
+    assert epsilon == 0.1 / 4
+    assert gaussian_mu(epsilon, delta) == pytest.approx(gaussian_mu(0.1, 0.05) / 4, rel=1e-6)
+    assert gaussian_mu(epsilon, delta) <= gaussian_mu(0.1, 0.05) / 4
+
+
+@pytest.mark.parametrize("secure_sum", [False, True])
+def test_one_owner_without_a_delta_makes_noise_pure_at_all(*, secure_sum: bool) -> None:
+    algorithm = build_algorithm("parameter_average", {"regularization": 0.1})
+    shared = replace(facts(secure_sum=secure_sum), delta=np.array([0.0, *[1e-5] * 4]))
+    together = shared.with_overlap(4, is_gaussian=algorithm.noise_is_gaussian)
+    for index in range(5):
+        promise = transcript(algorithm, together.of(index))
+        assert promise.epsilon == pytest.approx(1.0)
+        assert promise.delta == 0
+
+
+@pytest.mark.parametrize("secure_sum", [False, True])
+@pytest.mark.parametrize("second", ["full", "own"])
+def test_an_aggregator_whose_noise_is_inside_is_promised_what_was_agreed(second: str, *, secure_sum: bool) -> None:
+    given = {"mechanism": "output", "second": second, "aggregator": "party-5", "second_mechanism": "objective"}
+    algorithm = build_algorithm("feature", given)
+    shared = facts(secure_sum=secure_sum).with_overlap(2, is_gaussian=algorithm.noise_is_gaussian)
+    assert all(transcript(algorithm, shared.of(index)).epsilon <= 1 for index in range(5))
+    assert not algorithm.noise_is_gaussian
+    assert build_algorithm("feature", given | {"second_mechanism": "output"}).noise_is_gaussian
 
 
 def test_there_are_no_more_owners_than_parties() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csc_array, csr_array
 
-from parley.common.arrays import FloatArray
+from parley.common.arrays import BoolArray, FloatArray
 from parley.common.data.shard import Shard
 from parley.common.data.sparse import DENSE_COLUMNS, SparseShard
 from parley.common.encoding.fixed_point import FEATURE_BITS, Norm
@@ -139,6 +139,14 @@ def test_millions_of_columns_are_never_made_dense() -> None:
     many = SparseShard(csr_array((100, 3_231_961)), np.ones(100))
     with pytest.raises(InvalidInputError, match="too many to be kept dense"):
         _ = many.X
+
+
+@pytest.mark.parametrize("begins", [None, np.array([True, False, True])])
+def test_a_study_may_hold_out_none_of_few_examples(begins: BoolArray | None) -> None:
+    shard = SparseShard(csr_array(np.eye(3)), np.ones(3), begins=begins)
+    for none in (shard.examples(3), shard.view(slice(3, 3))):
+        assert none.shape == (0, 3)
+        assert int(none.n_examples) == 0
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:
