@@ -218,7 +218,7 @@ def _owners(algorithm: Algorithm, facts: OwnFacts, n_owners: int | None) -> tupl
     return (
         *column,
         f"the same {name} is with no more than {facts.overlap} owners, whose answers this promise is about together",
-        f"the other owners of a shared {name} protect it with budgets no larger than this owner's",
+        f"what the other owners answer costs a shared {name} no more than what this owner does",
     )
 
 

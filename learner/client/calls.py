@@ -169,6 +169,7 @@ class RunOptions(TypedDict, total=False):
     colluders: int
     secure_sum: str
     adjacency: str
+    overlap: int
     public: str
     answer_every: int
     class_weights: Mapping[str, float] | str

@@ -451,14 +451,15 @@ class Books:
     def most_rows(self, study: str) -> int:
         """Return how many rows a person may have in a study's table: 0 if no study says it.
 
-        It is the least public bound of the studies of the same table that hide persons.
+        It is the largest public bound of the studies of the same table that hide persons: none of them knows how many
+        rows there are.
         """
         if not (pins := self.pins.get(study)):
             return 0
         table = pins[-1][1]
         latest = (others[-1][1] for others in self.pins.values())
         bounds = [pin.most_rows for pin in latest if pin.most_rows and pin.is_about_tables_of(table)]
-        return min(bounds, default=0)
+        return max(bounds, default=0)
 
     def pays_for(self, study: str) -> set[str]:
         """Return the people whose accounts have paid for runs of a study, or may have to."""

@@ -190,6 +190,7 @@ RUN_VIEW: dict[str, Any] = {
     "secure_sum": "none",
     "key_holders": [],
     "adjacency": "replace_one",
+    "overlap": 1,
     "public": None,
     "evaluates": None,
     "evaluations": [],
