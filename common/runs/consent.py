@@ -88,7 +88,7 @@ class ReviewedRun:
             yield "algorithms", f"the owner does not allow {name}"
         if self.algorithm.curator and len(spec.parties) > 1:
             yield "algorithms", f"{name} needs a curator who holds all data"
-        if reason := _hides_others(spec.study, rules):
+        if reason := hides_others(spec.study, rules):
             yield "person", reason
         hidden = self.algorithm.adjacency_of(spec.study.unit)
         if reason := _hides_too_little(hidden, rules, name, spec.overlap):
@@ -169,7 +169,7 @@ def _hides_too_little(adjacency: Adjacency, rules: OwnerRules, subject: str, ove
     )
 
 
-def _hides_others(study: Study, rules: OwnerRules) -> str | None:
+def hides_others(study: Study, rules: OwnerRules) -> str | None:
     """Return why the owner does not accept whom a study takes for a person, or None.
 
     The owner alone says which column of its table that is: a learner that names the number of a row as the person would

@@ -55,7 +55,9 @@ with deferred():
     from parley.common import extras
     from parley.common.client import outbound
     from parley.common.encoding import key_words
+    from parley.common.files import study_fit
     from parley.common.privacy import statement as privacy_statement
+    from parley.common.runs import consent
     from parley.common.secure_sum import envelope
     from parley.common.service import logs, tokens
     from parley.common.service import serve as serving
@@ -69,6 +71,7 @@ with deferred():
 
 if TYPE_CHECKING:
     from parley.party.data.holdings import HeldStudy
+    from parley.party.data.owner_data import Holding
     from parley.party.ledger.records import DataPin
     from parley.party.settings import PartySettings, StudySettings
 
@@ -211,6 +214,7 @@ class _Examined:
         doubts = [*party_policy.policy_cautions(held.policy, held.n_examples, holding.study.unit)]
         if bool((holding.shard.y == holding.shard.y[..., :1]).all()):
             doubts.append("all examples have the same label: alone, they teach nothing")
+        doubts += _doubts_about_persons(holding, held, settings)
         return cls(held, party.pin_of(entry, holding), tuple(doubts), holding.mended, holding.loaded.notes)
 
     def print(self, facts: Mapping[str, object]) -> None:
@@ -219,6 +223,20 @@ class _Examined:
         print_table([(f"  {name}", as_text(value)) for name, value in facts.items()])
         for line in (*self.notes, *(f"{mending}: {share:.2%}" for mending, share in self.mended.items())):
             typer.echo(f"  {line} (known to the owner alone)")
+
+
+def _doubts_about_persons(holding: Holding, held: HeldStudy, settings: PartySettings) -> Iterator[str]:
+    """Say why all runs of a study would be refused for whom it hides, and what is odd about its persons."""
+    study, pinned = holding.study, held.settings.data.person
+    if reason := consent.hides_others(study, party_policy.rules_of(held.policy, settings.limits, pinned)):
+        yield f"all runs are refused: {reason}"
+    elif study.person is None and held.policy.adjacency == "person":
+        yield (
+            f"runs that hide one record each are refused, by policy.adjacency, and the study {study.name} names no "
+            "person"
+        )
+    if study.person is not None and holding.loaded.persons is not None:
+        yield from study_fit.odd_persons(holding.loaded.persons, study.person.column, study.person.most_rows)
 
 
 @party_app.command("check")
