@@ -59,6 +59,12 @@ _ONE_PERSON = (
     "the promise is to each person, for all rows that one owner has of it; it depends on the values of the column that "
     "says whose a row is, and a person with two of them is hidden at each"
 )
+_OF_VALUES = "a person with two values of the column that says whose a row is has each of them hidden by itself"
+_ROWS_ALONE = (
+    "a row without a value in the column that says whose it is counts as a person by itself: somebody who has such "
+    "rows beside others is hidden in pieces"
+)
+"""What a promise about persons assumes whose study takes such rows."""
 _PLACES_OF_PERSONS = (
     "a person keeps its place, by the first of its rows in its owner's table, which decides whether it is held out, if "
     "these rows change, and so do all others"
@@ -202,12 +208,16 @@ def _owners(algorithm: Algorithm, facts: OwnFacts, n_owners: int | None) -> tupl
     """Return what a promise says of a person who is with one owner, or several."""
     hidden = algorithm.adjacency_of(facts.unit)
     unit = {"replace_one": _ONE_RECORD, "person": _ONE_PERSON, "whole_party": _ONE_PARTY}[hidden]
+    person = facts.study.person if facts.study is not None and hidden == "person" else None
+    alone = (_ROWS_ALONE,) if person is not None and person.missing == "alone" else ()
     if facts.overlap == 1:
-        return (unit,)
+        return (unit, *alone)
     name = UNIT_NAMES[facts.unit]
     if n_owners == 1:
-        return (unit, f"the {name} is with one owner alone")
+        return (unit, *alone, f"the {name} is with one owner alone")
     return (
+        *((_OF_VALUES,) if hidden == "person" else ()),
+        *alone,
         f"the same {name} is with no more than {facts.overlap} owners, whose answers this promise is about together",
         f"the other owners of a shared {name} protect it with budgets no larger than this owner's",
     )
