@@ -314,13 +314,7 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
     yield f"tokens of others than {', '.join(learner.name for learner in settings.learners)}"
     yield from _refusals_by_study(settings)
     yield f"runs that cost more than epsilon {policy.max_epsilon_per_run:g} or delta {policy.max_delta_per_run:g}"
-    if policy.adjacency == "whole_party":
-        yield "runs that protect one record or one person each, not all of the owner's data"
-    if policy.adjacency == "person":
-        yield "runs that protect one record each, not all rows of a person"
-    for entry in settings.held:
-        if entry.data.person is not None:
-            yield f"about {entry.label}, runs that take another column than {entry.data.person!r} for whose a row is"
+    yield from _hiding_too_little(settings)
     if policy.public_rows is not None:
         pinned = ", ".join(digest[:12] for digest in policy.public_rows)
         yield f"questions about other public rows than {pinned or 'none'}"
@@ -339,6 +333,20 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
         yield f"shared noise that tolerates fewer than {policy.colluders} colluders"
     others = ", ".join(entry.label for entry in settings.held)
     yield f"data with fewer than {so_many(policy.minimum_rows, 'row')} or persons, and other studies than {others}"
+
+
+def _hiding_too_little(settings: PartySettings) -> Iterator[str]:
+    """Yield what is refused because it hides too little."""
+    policy = settings.policy
+    if policy.adjacency == "whole_party":
+        yield "runs that protect one record or one person each, not all of the owner's data"
+    if policy.adjacency == "person":
+        yield "runs that protect one record each, not all rows of a person"
+    for entry in settings.held:
+        if entry.data.person is not None:
+            yield f"about {entry.label}, runs that take another column than {entry.data.person!r} for whose a row is"
+    if policy.overlap > 1:
+        yield f"runs that count on the same person, or record, with fewer than {policy.overlap} of their owners"
 
 
 def _refusals_by_study(settings: PartySettings) -> Iterator[str]:

@@ -32,7 +32,7 @@ from parley.party.answers.party import Party, open_store
 from parley.party.api.app import create_party_app
 from parley.party.data.owner_data import load_holding
 from parley.party.settings import PartySettings
-from tests.support.cluster import Cluster, made_up
+from tests.support.cluster import Cluster, asgi_cluster, made_up
 from tests.support.rounds import ASKING, ask, propose
 
 PATIENTS = 40
@@ -253,3 +253,24 @@ def test_a_learner_is_told_no_count_of_rows_if_data_have_to_be_loaded_again(tmp_
         party.make_ready("learner", "run")
         assert party.store.account().spent == Cost(0, 0)
     assert any("identifier missing in 40 rows" in str(line.get("reason")) for line in lines)
+
+
+async def test_an_owner_may_say_with_how_many_owners_a_person_is(tmp_path: Path) -> None:
+    """The learner states an overlap, and would have less noise for less than is true."""
+    cluster = cluster_of(tmp_path / "one", 2)
+    cluster.policy = {"overlap": 3}
+    with TestClient(create_party_app(cluster.party_settings("party-1")), headers=ASKING) as client:
+        assert client.get("/v1/party").json()["studies"][0]["overlap"] == 3
+        refused = propose(client, run(cluster, parameters={"n_rounds": 3}))
+        assert (refused.status_code, refused.json()["rule"]) == (403, "overlap")
+        assert refused.json()["detail"] == (
+            "the same person may be with 2 of the run's owners, as this one says, and the run counts on 1 at most"
+        )
+        assert client.get("/v1/budget").json()["epsilon_reserved"] == 0
+        assert propose(client, run(cluster, parameters={"n_rounds": 3}, overlap=2), "two").is_success
+    async with asgi_cluster(cluster) as client:
+        request = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5, "parameters": {"n_rounds": 3}}
+        foreseen = (await client.post("/v1/runs", json=request)).json()
+        assert foreseen["type"] == "urn:parley:problem:foreseen-refusal"
+        assert any("--overlap 2" in words for words in foreseen["helps"]), foreseen
+        assert (await client.post("/v1/runs", json=request | {"overlap": 2})).status_code == 202
