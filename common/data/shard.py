@@ -16,7 +16,8 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from parley.common.arrays import BoolArray, FloatArray, IntArray
-from parley.common.data.weighing import Weighing
+from parley.common.data.pairs import Pairs, RowPlaces, in_parts
+from parley.common.data.weighing import Persons, Weighing
 from parley.common.encoding.fixed_point import FEATURE_BITS, Norm, truncate
 
 _S = TypeVar("_S", bound="Shard")
@@ -55,6 +56,8 @@ class Shard:
     norm: Norm
     weighing: Weighing | None
     _norms_l1: list[FloatArray] = field(init=False, repr=False)
+    _pairs: list[Pairs] = field(init=False, repr=False)
+    _blocks: dict[int, tuple[Shard, ...]] = field(init=False, repr=False)
 
     def __init__(  # noqa: PLR0913 -- two of them by name
         self,
@@ -102,6 +105,11 @@ class Shard:
         return None if self.weighing is None else self.weighing.begins
 
     @property
+    def persons(self) -> Persons | None:
+        """Where each person's rows lie; None if each row is an example."""
+        return None if self.weighing is None else self.weighing.persons
+
+    @property
     def weights(self) -> FloatArray:
         """How much each row counts, (..., n): 1, or less by `parley.common.data.weighing`; 0 on padding."""
         return self.mask.astype(np.float64) if self.weighing is None else self.weighing.weights(self.mask)
@@ -129,6 +137,29 @@ class Shard:
             self._norms_l1.append(np.concatenate(parts, axis=-1))
         return self._norms_l1[0]
 
+    @property
+    def pairs(self) -> Pairs:
+        """The products of rows of the same person, made once. Raises ValueError if examples are no persons."""
+        if self.begins is None:
+            raise ValueError("each row is an example")
+        if not self._pairs:
+            self._pairs.append(Pairs.of(self.begins, lambda one, other: in_parts(one, other, self._products)))
+        return self._pairs[0]
+
+    def _products(self, one: RowPlaces, other: RowPlaces) -> FloatArray:
+        """Return the products (m,) of rows by their places among all."""
+        X = self.X.reshape(-1, self.n_features)
+        return np.asarray(np.einsum("ij,ij->i", X[one], X[other]))
+
+    def _pairs_at(self, index: Index) -> list[Pairs]:
+        """Return the pairs of the rows that an index into y selects, if they are one party's and made already."""
+        rows, begins = index[-1], self.begins
+        if not self._pairs or begins is None or begins.ndim > 1 or not isinstance(rows, slice):
+            return []
+        start, end, _ = rows.indices(len(begins))
+        is_whole = start < end and begins[start] and (end == len(begins) or begins[end])
+        return [self._pairs[0].between(start, end)] if is_whole else []
+
     def scores(self, weights: FloatArray) -> FloatArray:
         """Return the scores (..., n, k) of each example under k rows of weights, (k, d) or (..., k, d).
 
@@ -151,8 +182,16 @@ class Shard:
         most = 2**20 if self.y.ndim > 1 else together * rows_of_a_block(self.n_features)
         if n <= most:
             yield self
-            return
-        start = 0
+        elif self.begins is None:
+            yield from (self.view(slice(start, start + most)) for start in range(0, n, most))
+        else:  # what is worked out of a block's persons stays
+            if together not in self._blocks:
+                self._blocks[together] = tuple(self._whole_persons(most))
+            yield from self._blocks[together]
+
+    def _whole_persons(self, most: int) -> Iterator[Shard]:
+        """Yield the shard in blocks of so many rows, or a few more, that cut no person."""
+        start, n = 0, self.y.shape[-1]
         while start < n:
             end = self._end_of_person(min(start + most, n))
             yield self.view(slice(start, end))
@@ -188,8 +227,9 @@ class Shard:
     def relabelled(self, y: FloatArray) -> Shard:
         """Return the same rows with other labels (..., n), each -1 or +1."""
         return assembled(
-            Shard, X=self.X, y=y, mask=self.mask, norm=self.norm, weighing=self.weighing, _norms_l1=self._norms_l1
-        )
+            Shard, X=self.X, y=y, mask=self.mask, norm=self.norm, weighing=self.weighing, _norms_l1=self._norms_l1,
+            _pairs=self._pairs,
+        )  # fmt: skip
 
     def replaced(self, X: FloatArray) -> Shard:
         """Return the same examples with other rows (..., n, k), which are made safe in the 2-norm."""
@@ -216,7 +256,7 @@ class Shard:
         return assembled(
             Shard, X=self.X[(*index, slice(None))], y=self.y[index], mask=self.mask[index], norm=self.norm,
             weighing=self.weighing and self.weighing.at(index, self.mask),
-            _norms_l1=[norms[index] for norms in self._norms_l1],
+            _norms_l1=[norms[index] for norms in self._norms_l1], _pairs=self._pairs_at(index),
         )  # fmt: skip
 
     @staticmethod
@@ -253,7 +293,7 @@ class Shard:
 
 def keep(shard: Shard, **fields: Any) -> None:  # noqa: ANN401 -- its own
     """Set the fields of a frozen shard; arrays are read-only from then on."""
-    defaults: dict[str, Any] = {} if hasattr(shard, "_norms_l1") else {"_norms_l1": []}
+    defaults: dict[str, Any] = {} if hasattr(shard, "_norms_l1") else {"_norms_l1": [], "_pairs": [], "_blocks": {}}
     for name, value in (defaults | fields).items():
         if isinstance(value, np.ndarray):
             value.flags.writeable = False

@@ -19,6 +19,7 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from parley.common.arrays import BoolArray, FloatArray, IntArray
+from parley.common.data.pairs import RowPlaces
 from parley.common.data.shard import OUTWARDS, SURELY_INSIDE, Index, Shard, assembled, into_unit_cube, keep
 from parley.common.data.weighing import Weighing
 from parley.common.encoding.fixed_point import FEATURE_BITS, Norm, truncate
@@ -122,13 +123,15 @@ class SparseShard(Shard):
 
     def relabelled(self, y: FloatArray) -> Shard:
         """Return the same rows with other labels (..., n), each -1 or +1."""
-        return _assembled(self.rows, y, self.mask, self.norm, self.weighing, _norms_l1=self._norms_l1)
+        return _assembled(
+            self.rows, y, self.mask, self.norm, self.weighing, _norms_l1=self._norms_l1, _pairs=self._pairs
+        )
 
     def dense(self) -> Shard:
         """Return the same examples with dense rows."""
         return assembled(
             Shard, X=self.X, y=self.y, mask=self.mask, norm=self.norm, weighing=self.weighing,
-            _norms_l1=list(self._norms_l1),
+            _norms_l1=list(self._norms_l1), _pairs=list(self._pairs),
         )  # fmt: skip
 
     def take(self, places: IntArray) -> Shard:
@@ -168,7 +171,14 @@ class SparseShard(Shard):
         rows = self.rows[first : last + 1] if together else self.rows[places.reshape(-1)]
         norms_l1 = [norms[index] for norms in self._norms_l1]
         weighing = self.weighing and self.weighing.at(index, self.mask)
-        return _assembled(rows, self.y[index], self.mask[index], self.norm, weighing, _norms_l1=norms_l1)
+        return _assembled(
+            rows, self.y[index], self.mask[index], self.norm, weighing,
+            _norms_l1=norms_l1, _pairs=self._pairs_at(index),
+        )  # fmt: skip
+
+    def _products(self, one: RowPlaces, other: RowPlaces) -> FloatArray:
+        """Return the products (m,) of rows by their places among all."""
+        return np.asarray(self.rows[one].multiply(self.rows[other]).sum(axis=1))
 
     def stacked_with(self, shards: Sequence[Shard]) -> Shard:
         """Stack shards, as `stack` does, with sparse rows."""
@@ -200,10 +210,15 @@ _PADDED = ("y", "mask")
 
 
 def _assembled(
-    rows: Matrix, y: FloatArray, mask: BoolArray, norm: Norm, weighing: Weighing | None, **norms: list[FloatArray]
+    rows: Matrix,
+    y: FloatArray,
+    mask: BoolArray,
+    norm: Norm,
+    weighing: Weighing | None,
+    **made: Any,  # noqa: ANN401
 ) -> SparseShard:
     """Build a shard from rows that are safe already."""
-    return assembled(SparseShard, rows=_locked(rows), y=y, mask=mask, norm=norm, weighing=weighing, **norms)
+    return assembled(SparseShard, rows=_locked(rows), y=y, mask=mask, norm=norm, weighing=weighing, **made)
 
 
 def _locked(rows: Matrix) -> Matrix:

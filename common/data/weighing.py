@@ -39,6 +39,8 @@ class Weighing:
     begins: BoolArray | None
     given: FloatArray | None = None
     _weights: list[FloatArray] = field(default_factory=list, repr=False)
+    _persons: list[Persons] = field(default_factory=list, repr=False)
+    _several: list[Several | None] = field(default_factory=list, repr=False)
 
     @classmethod
     def of(cls, mask: BoolArray, begins: BoolArray | None, given: FloatArray | None) -> Self | None:
@@ -63,6 +65,24 @@ class Weighing:
             given = np.trunc(safe * _ONE) / _ONE
         return cls(_locked(begins), _locked(given))
 
+    @property
+    def persons(self) -> Persons | None:
+        """Where persons' rows lie, worked out once; None if each row is an example."""
+        if self.begins is not None and not self._persons:
+            self._persons.append(Persons(self.begins))
+        return next(iter(self._persons), None)
+
+    @property
+    def several(self) -> Several | None:
+        """Those rows whose person has several, worked out once; None if there are none."""
+        if (persons := self.persons) is None:
+            return None
+        if not self._several:
+            rows = np.flatnonzero(persons.repeated(persons.sizes > 1))
+            begins = np.diff(persons.owners(rows), prepend=-1) > 0
+            self._several.append(Several(rows, Persons(begins)) if len(rows) else None)
+        return self._several[0]
+
     def weights(self, mask: BoolArray) -> FloatArray:
         """Return the weights (..., n) of rows with this mask: multiples of 2^-16, 0 on padding; computed once."""
         if not self._weights:
@@ -71,9 +91,8 @@ class Weighing:
 
     def _computed(self, mask: BoolArray) -> FloatArray:
         own = mask * (1.0 if self.given is None else self.given)
-        if self.begins is None:
+        if (persons := self.persons) is None:
             return np.asarray(own, dtype=np.float64)
-        persons = Persons(self.begins)
         reached = persons.running((own * _ONE).astype(np.int64)) // persons.repeated(persons.sizes)
         return np.asarray(persons.steps(reached) / float(_ONE))
 
@@ -139,8 +158,8 @@ class Persons:
         flat = np.array(begins)
         flat[..., :1] = True
         self._shape = begins.shape
-        self._owner: IntArray = np.cumsum(flat, dtype=np.int64)
-        self._owner -= 1
+        self._owner: npt.NDArray[np.int32] = np.cumsum(flat, dtype=np.int32)  # a party has 2^30 rows at most
+        self._owner -= np.int32(1)
         self._first = np.flatnonzero(flat)
         self._last = np.empty_like(self._first)
         np.subtract(self._first[1:], 1, out=self._last[:-1])
@@ -176,9 +195,25 @@ class Persons:
         added[self._first] = flat[self._first]
         return np.asarray(added.reshape(self._shape))
 
+    def left(self) -> IntArray:
+        """Return how many rows of its person come after each row, (..., n)."""
+        return np.asarray((self._last[self._owner] - np.arange(len(self._owner))).reshape(self._shape))
+
+    def owners(self, places: npt.NDArray[np.integer]) -> IntArray:
+        """Return whose rows these are, by their places among all."""
+        return np.asarray(self._owner[places])
+
     def repeated(self, of_persons: npt.NDArray[_N]) -> npt.NDArray[_N]:
         """Return values (P,) of persons for each of their rows, (..., n)."""
         return of_persons[self._owner].reshape(self._shape)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Several:
+    """The places ``rows`` (k,), among all, of those whose person has several, and where each person's lie there."""
+
+    rows: IntArray
+    persons: Persons
 
 
 def sizes(begins: BoolArray) -> IntArray:

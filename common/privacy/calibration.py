@@ -293,8 +293,8 @@ def person_mu(mu: float, determinant: float) -> float:
     It is mu + kappa, kappa = Phi^-1(1 - e^-determinant / 2) (`parley.common.privacy.tilt`). A person moves the gradient
     by ``mu`` deviations of the tilt at most, and the logarithm of the determinant by ``determinant``.
 
-    >>> round(person_mu(0.1, 0.0), 3), round(person_mu(0.1, 0.01), 3)
-    (0.1, 0.113)
+    >>> round(person_mu(0.1, 0.0), 4), round(person_mu(0.1, 0.01), 4)
+    (0.1, 0.1125)
     """
     check_not_negative(mu=mu, determinant=determinant)
     return (mu + max(0.0, -float(ndtri_exp(-determinant - math.log(2))))) * (1 + ROUNDING)

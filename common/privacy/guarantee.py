@@ -35,6 +35,19 @@ UNIT_NAMES: Mapping[Unit, str] = {
 EXAMPLE_NAMES: Mapping[Unit, str] = {"replace_one": "rows", "person": "persons"}
 """What a run's examples are that hides so much, as words about sizes call them."""
 
+_OF_EXAMPLES: Mapping[Unit, str] = {"replace_one": "one record", "person": "all rows of one person"}
+
+
+def hidden_at(unit: Unit, overlap: int) -> str:
+    """Return what a run hides of those who are with up to so many of its owners, in words.
+
+    >>> hidden_at("person", 1), hidden_at("person", 3)
+    ('all rows of one person, with one owner, replaced', 'all rows of one person, with up to 3 owners, replaced')
+    """
+    if overlap == 1 or unit not in _OF_EXAMPLES:
+        return HIDDEN[unit]
+    return f"{_OF_EXAMPLES[unit]}, with up to {overlap} owners, replaced"
+
 
 def hides(stronger: Adjacency, weaker: Adjacency, overlap: int = 1) -> bool:
     """Return whether what hides the one also hides the other, of the same epsilon and delta.

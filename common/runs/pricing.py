@@ -46,6 +46,10 @@ ALWAYS = (
 )
 """What every promise assumes."""
 _SIZES = "the numbers of examples of all parties are public"
+_SIZES_OF_PERSONS = (
+    "the numbers of persons of all parties are public, and how many rows of a person count at most; the numbers of "
+    "rows are not, but for what the time of answers shows"
+)
 IN_PLACE = (
     "a record keeps its place in its owner's table, which decides whether it is held out, if what it contains changes, "
     "and so do all others"
@@ -194,7 +198,7 @@ def _promise(
     hidden, owners = algorithm.adjacency_of(facts.unit), _owners(algorithm, facts, n_owners)
     holds_out = facts.study is not None and facts.study.hold_out is not None
     in_place = (_PLACES_OF_PERSONS if hidden == "person" else IN_PLACE,) if holds_out else ()
-    assumed |= dict.fromkeys((_SIZES, *in_place, *owners, *ALWAYS))
+    assumed |= dict.fromkeys((_SIZES_OF_PERSONS if facts.unit == "person" else _SIZES, *in_place, *owners, *ALWAYS))
     guarantee = Guarantee(epsilon_after(costs, delta), delta, "transcript", "tight", hidden, assumptions=tuple(assumed))
     if not facts.secure_sum:
         return guarantee

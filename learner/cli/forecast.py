@@ -285,11 +285,11 @@ def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield from _printed(outcome["printed"])
         yield from _likely(outcome["likely"])
         yield "assumes that", "; ".join(outcome["assumptions"])
-    yield "time", _time(answer["run_time"])
+    yield "time", _duration(answer["run_time"])
     yield from (("carries", line) for line in costly(answer))
 
 
-def _time(took: Mapping[str, Any]) -> str:
+def _duration(took: Mapping[str, Any]) -> str:
     """Return how long a run takes, and from what that follows."""
     seconds = "" if took["seconds"] is None else f"{took['seconds']:.3g} s, {took['ms_per_round']:.3g} ms a round: "
     return f"{seconds}{took['basis']}"

@@ -29,6 +29,7 @@ from parley.common.privacy.guarantee import (
     NEXT_TO_NOTHING,
     UNIT_NAMES,
     as_sentence,
+    hidden_at,
     no_less,
     odds_factor,
 )
@@ -85,7 +86,7 @@ def model_card(document: Mapping[str, Any], verified: Verification | None) -> st
         parameters=list(_parameters(read)),
         secure_sum=spec is not None and spec.secure_sum != "none",
         promises=[_promised(promise) for promise in read.guarantees],
-        in_words=_in_words(read),
+        in_words=_in_words(read, 1 if spec is None else spec.overlap),
         unit=UNIT_NAMES[study.unit],
         overlap=1 if spec is None else spec.overlap,
         evaluation=read.evaluation,
@@ -240,7 +241,7 @@ def _promised(promise: Promise) -> dict[str, Any]:
     }
 
 
-def _in_words(read: ModelDocument) -> str:
+def _in_words(read: ModelDocument, overlap: int) -> str:
     """Return the guarantee against anyone who sees all rounds, in words."""
     of_transcript = [guarantee for guarantee in read.guarantees if guarantee.view == "transcript"]
     promise = next(iter((*of_transcript, *read.guarantees)), None)
@@ -250,7 +251,7 @@ def _in_words(read: ModelDocument) -> str:
         return f"In words: an ε of {no_less(promise.epsilon)} promises next to nothing."
     return (
         "In words: for anyone who sees all of the run, the odds of any conclusion differ from those after a run with "
-        f"{HIDDEN[promise.adjacency]} by at most {odds_factor(promise.epsilon)}, except with probability "
+        f"{hidden_at(promise.adjacency, overlap)} by at most {odds_factor(promise.epsilon)}, except with probability "
         f"{no_less(promise.delta, 2)}. A promise whose noise is set as in a paper is that paper's own claim."
     )
 

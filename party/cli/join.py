@@ -381,7 +381,7 @@ def _fitting(settings: PartySettings, entry: StudySettings, data: str, holding: 
     """Say that the table fits the study, how it was read, what the study is about, and what settings to look at."""
     agreed, policy = holding.study, entry.policy.over(settings.policy)
     about = [f"  {words}" for words in (agreed.title, agreed.purpose) if words]
-    summary = f"{data} fits {agreed.name}: {so_many(holding.n_examples, 'row')}"
+    summary = f"{data} fits {agreed.name}: {so_many(holding.n_examples, 'person' if agreed.person else 'row')}"
     notes = [f"  {note}" for note in holding.loaded.notes]
     return [summary, *notes, *about, *_warned(policy, agreed, holding.n_examples)]
 

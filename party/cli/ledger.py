@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from parley.common.encoding.texts import so_many
 from parley.common.errors import InvalidInputError, NotFoundError
 from parley.common.service.commands import (
     CommandLine,
@@ -340,12 +341,19 @@ def _print_pins(entries: list[Entry], out: Printer) -> None:
             " ".join(pin.source.split()),
             _tables(pin),
             pin.study[:12],
-            f"{pin.first + 1}-{pin.first + pin.n_examples}" if pin.n_examples else "-",
+            _examples(pin),
             pin.rows[:12],
         )
         for entry, pin in pins
     ]
     print_table([columns, *cells])
+
+
+def _examples(pin: Pinned) -> str:
+    """Return which rows of its table were pinned, or how many persons: how many rows these have is in no ledger."""
+    if not pin.n_examples:
+        return "-"
+    return so_many(pin.n_examples, "person") if pin.most_rows else f"{pin.first + 1}-{pin.first + pin.n_examples}"
 
 
 def _tables(pin: Pinned) -> str:

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 def studies_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     """List the studies that you take part in: data, people, the share set aside, who may ask, and who says yes.
 
-    The number of rows is that of the ledger, which has it once a service has loaded the study's data.
+    The number of rows, or of persons, is that of the ledger, which has it once a service has loaded the study's data.
     """
     with quietly():
         settings = party_settings.PartySettings.load(config)
-        rows = _rows_by_study(settings)
+        examples = _examples_by_study(settings)
         studies = [
-            _described(settings, name, entry, rows.get(name))
+            _described(settings, name, entry, examples.get(name))
             for name, entry in party_policy.named_studies(settings).items()
         ]
     out.result(
@@ -91,15 +91,15 @@ def _runs_ended(settings: PartySettings, study: str) -> Iterator[list[RunKey]]:
         ended += store.withdraw(study)
 
 
-def _rows_by_study(settings: PartySettings) -> dict[str, int]:
-    """Return how many rows each study's data had when the ledger pinned them, as far as it says."""
+def _examples_by_study(settings: PartySettings) -> dict[str, int]:
+    """Return how many rows, or persons, each study's data had when the ledger pinned them, as far as it says."""
     if not ledger.has_ledger(settings.state):
         return {}
     with party.open_store(settings) as store:
         return {name: pins[-1][1].n_examples for name, pins in store.books.pins.items() if pins[-1][1].n_examples}
 
 
-def _described(settings: PartySettings, name: str, entry: StudySettings, rows: int | None) -> dict[str, Any]:
+def _described(settings: PartySettings, name: str, entry: StudySettings, n_examples: int | None) -> dict[str, Any]:
     """Return what the settings say of a study, by the columns of the table."""
     policy = entry.policy
     return {
@@ -109,7 +109,8 @@ def _described(settings: PartySettings, name: str, entry: StudySettings, rows: i
         "share": policy.share,
         "learners": list(policy.learners or (learner.name for learner in settings.learners)),
         "approval": policy.over(settings.policy).approval,
-        "rows": rows,
+        "rows": None if entry.data.person else n_examples,
+        "persons": n_examples if entry.data.person else None,
     }
 
 

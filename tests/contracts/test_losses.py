@@ -117,5 +117,6 @@ def test_more_examples_than_a_sum_holds_are_refused_before_any_is_read() -> None
     many = object.__new__(Shard)
     for name, value in (("X", one.X), ("y", one.y), ("mask", one.mask)):
         object.__setattr__(many, name, np.broadcast_to(value, (MAX_EXAMPLES + 1, *value.shape[1:])))
+    object.__setattr__(many, "weighing", None)
     with pytest.raises(InvalidInputError, match=f"{MAX_EXAMPLES} examples, not {MAX_EXAMPLES + 1}"):
         gradient_sum(Logistic(), many, np.zeros(1))

@@ -149,6 +149,7 @@ def test_a_card_says_that_its_model_is_of_persons(algorithm: str, counted: str) 
         assert "6,000 persons for training" in card
         assert "| Owner | Persons |" in card
         assert "all rows of one person, with one owner, replaced, against" in card
+        assert "a run with all rows of one person, with up to 2 owners, replaced by at most" in card
         assert "The same person may be with up to 2 of the owners" in card
         assert "A person is hidden as far as one column says whose a row is" in card
         assert "A record is hidden" not in card

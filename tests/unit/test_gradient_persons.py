@@ -140,6 +140,29 @@ def begins_of(rng: np.random.Generator, n: int, most: int) -> BoolArray:
     return begins
 
 
+@pytest.mark.parametrize("clip_norm", [2.0**-12, 0.01, 0.3, 1.0])
+def test_slopes_of_opposite_signs_cancel_before_a_few_rows_are_clipped(clip_norm: float) -> None:
+    """Of rows that are nearly alike no sum is longer than C, and those of 2 to 8 are as long as C lets them be."""
+    rng, k, r = np.random.default_rng(9), 3000, 12
+    X = np.eye(D)[0] + 0.02 * rng.normal(size=(k, r, D))
+    X /= np.linalg.norm(X, axis=-1, keepdims=True) + 2.0**-12
+    n_rows = rng.integers(1, r + 1, k)
+    mask = np.arange(r) < n_rows[:, None]
+    shard = Shard(X, np.ones((k, r)), mask, begins=~mask | (np.arange(r) == 0))
+    slopes = rng.uniform(0.6, 1.0, (k, r)) * np.where(np.arange(r) % 2, -1.0, 1.0) * mask
+    sums = gradient_sum(Slopes(slopes=slopes), shard, np.zeros(D), clip_norm)
+    lengths = np.array([math.sqrt(square) for square in squared_norms(sums)]) / UNIT
+    assert all(square <= Fraction(clip_norm * UNIT) ** 2 for square in squared_norms(sums))
+    shared = np.minimum(1.0, clip_norm / np.abs(slopes).sum(axis=1))
+    by_one_norm = np.linalg.norm(np.einsum("ki,kij->kj", slopes * shared[:, None], shard.X), axis=1)
+    paired = (n_rows > 1) & (n_rows <= 8)
+    whole = np.linalg.norm(np.einsum("ki,kij->kj", slopes, shard.X), axis=1)
+    assert np.abs(lengths - np.minimum(whole, clip_norm))[paired].max() < 2e-4
+    if clip_norm > 0.005:
+        assert np.allclose(lengths[~paired], by_one_norm[~paired], atol=2e-4)
+        assert (lengths[paired] > by_one_norm[paired] - 2e-4).all()
+
+
 LOSSES = [Logistic(), Logistic(class_weights=(0.4, 1.0)), Softmax(3)]
 
 
@@ -213,7 +236,10 @@ def test_a_rows_own_weight_scales_its_slope() -> None:
 
 def test_of_a_persons_rows_the_one_that_the_model_has_wrong_counts_for_more() -> None:
     X, slopes = np.eye(D)[:2], np.array([-0.9, 0.1])
-    for begins, clipped in (([True, False], [-0.45, 0.05]), ([True, True], [-0.5, 0.1])):
+    for begins, clipped in (
+        ([True, False], [-0.5 / 0.82**0.5 * 0.9, 0.5 / 0.82**0.5 * 0.1]),
+        ([True, True], [-0.5, 0.1]),
+    ):
         shard = Shard(X, np.array([1.0, -1.0]), begins=np.array(begins))
         total = gradient_sum(Slopes(slopes=slopes), shard, np.zeros(D), 0.5)
-        assert np.allclose(total[:2] / UNIT, clipped, atol=2**-15)
+        assert np.allclose(total[:2] / UNIT, clipped, atol=2**-13)

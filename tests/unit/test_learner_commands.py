@@ -363,6 +363,7 @@ def test_a_request_says_every_term_as_the_api_takes_it(tmp_path: Path, monkeypat
         "study": "loans", "algorithm": "psgd", "parameters": {"n_rounds": 5}, "epsilon": 2.0, "delta": 1e-5,
         "parties": ["a", "b"], "budgets": {"b": {"epsilon": 0.5, "delta": 1e-6}}, "minimum_contributors": 2,
         "colluders": 0, "secure_sum": "paillier", "answer_every": 3, "adjacency": "whole_party", "public": "ab",
+        "overlap": 1,
         "class_weights": {"no": 0.1, "yes": 1.0}, "seconds": 9.0, "evaluate": 0.25, "threshold": "f1",
         "purpose": "why",
     }  # fmt: skip
@@ -374,7 +375,7 @@ def test_a_request_says_every_term_as_the_api_takes_it(tmp_path: Path, monkeypat
     assert body.pop("study") == study.model_dump(mode="json")
     assert body == {
         "algorithm": "dp_gd", "parameters": {}, "epsilon": 2.0, "delta": 1e-5, "parties": None, "budgets": {},
-        "minimum_contributors": None, "colluders": None, "secure_sum": "none", "answer_every": 1,
+        "minimum_contributors": None, "colluders": None, "secure_sum": "none", "answer_every": 1, "overlap": 1,
         "adjacency": "replace_one", "public": None, "class_weights": None, "seconds": 60.0, "cohort": None,
         "evaluate": "auto", "threshold": None, "purpose": "",
     }  # fmt: skip

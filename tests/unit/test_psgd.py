@@ -120,3 +120,13 @@ def test_a_loss_without_curvature_is_refused_before_anything_is_asked() -> None:
 def test_the_claim_names_what_is_minimised(loss: Loss, given: dict[str, float], of: str) -> None:
     (claim,) = build_algorithm("psgd", given).claims(replace(facts(), loss=loss).of(0))
     assert claim.assumptions[0] == f"the model is the exact minimiser{of}"
+
+
+def test_of_persons_of_several_rows_the_model_alone_is_promised_nothing() -> None:
+    """Their rows share the clip norm: no convex loss has such gradients. What hides them in the transcript stands."""
+    records = FederationFacts.uniform(np.array([50]), epsilon=1.0, delta=1e-5, n_features=3, loss=Logistic())
+    persons = replace(records, unit="person", most_rows=40)
+    PSGD.check_rows(persons)
+    assert PSGD.claims(persons.of(0)) == ()
+    assert len(PSGD.claims(replace(persons, most_rows=1).of(0))) == 1
+    assert PSGD.event(1, persons.of(0)) == PSGD.event(1, records.of(0))

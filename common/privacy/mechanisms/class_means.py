@@ -2,10 +2,11 @@
 
 *Centroids* (`Centroids`). Of K classes, each one's rows are added up with noise. A record replaced by another takes a
 row of norm up to 1 from one class's sum and adds such a row to one, so the norms of the K sums' moves add up to at most
-2. Noise of density exp(-(epsilon / 2) sum_k |b_k|), which is drawn for each class alone, in d dimensions, is therefore
-epsilon-private, *however many classes there are*: the K-norm mechanism of that norm (Hardt & Talwar 2010, "On the
-Geometry of Differential Privacy"). A softmax's minimiser, which moves in the 2-norm of K d numbers, needs noise of
-sqrt(2 K) times the deviation. Gaussian noise is that of a move of 2. All else is post-processing.
+2; so they do for a person's rows, whose norms times their weights add up to at most 1. Noise of density exp(-(epsilon /
+2) sum_k |b_k|), which is drawn for each class alone, in d dimensions, is therefore epsilon-private, *however many
+classes there are*: the K-norm mechanism of that norm (Hardt & Talwar 2010, "On the Geometry of Differential Privacy").
+A softmax's minimiser, which moves in the 2-norm of K d numbers, needs noise of sqrt(2 K) times the deviation. Gaussian
+noise is that of a move of 2. All else is post-processing.
 
 *A linear classifier from the sums* (`class_scores`) is the likeliest one given the noise. Rows of norm up to 1 have a
 direction in common, that of their total, most of all if they have an intercept: along it, where noise is next to

@@ -98,7 +98,7 @@ function lead({ error_lost: points, rmse_lost: rmse }, { label, ...study }) {
     const unit = label.unit ? ` ${label.unit}` : "";
     return ["Root mean squared error: ", figure(`0 to ${number(rmse * (label.upper - label.lower) / 2, 2)}${unit}`), " above the least possible"];
   }
-  return ["Of the ", label.values ? "accuracy" : "error", " nothing can be said beforehand: at this budget, with so many ${examplesOf(study)}, it may be far from the best possible."];
+  return ["Of the ", label.values ? "accuracy" : "error", ` nothing can be said beforehand: at this budget, with so many ${examplesOf(study)}, it may be far from the best possible.`];
 }
 
 /** What people read of a model, as far as it is forecast: beside a model without features and an owner's own. */

@@ -5,7 +5,7 @@ import { histogram } from "./charts.js";
 import { bound, count, debounced, examplesOf, facts, few, field, h, isNarrow, number, percent, section, sentence, table, showNotice, showError, writer } from "./dom.js";
 import { evaluation, plainThreshold } from "./evaluation.js";
 import { predictions } from "./predict.js";
-import { HIDDEN } from "./run.js";
+import { HIDDEN, hiddenAt } from "./run.js";
 import { STATISTICS } from "./statistics.js";
 import { factsOf, listings, ownersOf } from "./studies.js";
 import { weights } from "./weights.js";
@@ -17,7 +17,7 @@ export async function showModel(box, run, signal) {
   const [last, state] = await lastEvaluation(run, signal); // before the model: a change in between then counts as news
   const [model, studies] = await Promise.all([get(`/v1/runs/${run.id}/model`, signal), get("/v1/studies", signal)]);
   const study = studies.find((summary) => summary.digest === model.study_digest);
-  box.replaceChildren(...guarantee(model.guarantees));
+  box.replaceChildren(...guarantee(model.guarantees, run.overlap));
   if (model.algorithm === "describe") box.append(...description(await get(`/v1/runs/${run.id}/description`, signal), model));
   else if (run.evaluates && model.evaluation) box.append(...evaluation(model.evaluation, { ...model, classes: model.study.label.values ?? null }));
   if (model.algorithm === "describe" || run.evaluates) return;
@@ -45,10 +45,10 @@ async function lastEvaluation(run, signal) {
 }
 
 /** The guarantees in words and in figures: a paper's own claims are listed beside what holds for all rounds. */
-function guarantee(promises) {
+function guarantee(promises, overlap) {
   const honest = promises.find((each) => each.view === "transcript") ?? promises[0];
   const words = honest.epsilon === null ? "Nothing is promised: a run without noise hides nothing."
-    : `For anyone who sees all of this run, the odds of any conclusion differ from those after a run with ${HIDDEN[honest.adjacency]} by at most a factor of ${bound(Math.exp(honest.epsilon))} (e to the ${bound(honest.epsilon)})${honest.delta > 0 ? `, except with probability ${bound(honest.delta, 2)}` : ""}.`;
+    : `For anyone who sees all of this run, the odds of any conclusion differ from those after a run with ${hiddenAt(honest.adjacency, overlap)} by at most a factor of ${bound(Math.exp(honest.epsilon))} (e to the ${bound(honest.epsilon)})${honest.delta > 0 ? `, except with probability ${bound(honest.delta, 2)}` : ""}.`;
   const bounded = promises.filter((each) => each.epsilon !== null);
   const shared = bounded.length ? bounded[0].assumptions.filter((words) => bounded.every((each) => each.assumptions.includes(words))) : [];
   const further = (promise) => promise.assumptions.filter((words) => !shared.includes(words)).join("; ");

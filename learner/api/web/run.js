@@ -6,6 +6,10 @@ import { ENDS, badge, count, duration, facts, few, h, number, percent, sentence,
 import { inFields } from "./fields.js";
 
 export const HIDDEN = { replace_one: "one record replaced", person: "all rows of one person, with one owner, replaced", whole_party: "all the data of an owner replaced", auxiliary_row: "one of the public rows replaced" };
+const OF_EXAMPLES = { replace_one: "one record", person: "all rows of one person" };
+
+/** What a run hides of those who are with so many of the owners. */
+export const hiddenAt = (adjacency, overlap) => overlap > 1 && OF_EXAMPLES[adjacency] ? `${OF_EXAMPLES[adjacency]}, with up to ${count(overlap)} owners, replaced` : HIDDEN[adjacency];
 const RECENT = 20, MANY = 50;
 
 export async function show(main, id, signal) {
@@ -59,11 +63,10 @@ class LiveRun {
     const terms = this.terms = await get(`/v1/runs/${this.id}`, this.signal);
     document.title = `${terms.study} · ${terms.algorithm} · Parley`;
     this.title.textContent = terms.evaluates ? `An evaluation on ${terms.study}` : `${terms.algorithm} on ${terms.study}`;
-    const words = [`by ${terms.user}, ${when(terms.created)}`, `ε ≤ ${number(Math.max(...Object.values(terms.epsilon)))} for ${HIDDEN[terms.adjacency]}`];
+    const words = [`by ${terms.user}, ${when(terms.created)}`, `ε ≤ ${number(Math.max(...Object.values(terms.epsilon)))} for ${hiddenAt(terms.adjacency, terms.overlap)}`];
     if (terms.purpose) words.unshift(terms.purpose);
     words.push(terms.secure_sum === "none" ? "the learner sees each answer" : "the learner sees sums alone");
     if (terms.class_weights && !terms.evaluates) words.push(`class weights: ${few(Object.entries(terms.class_weights).map(([name, weight]) => `${name} ${number(weight, 3)}`))}`);
-    if (terms.overlap > 1) words.push(`the same person may be with up to ${count(terms.overlap)} of the owners`);
     if (terms.public && !terms.evaluates) words.push(`asks about ${count(terms.public.rows)} public rows`);
     const expected = sessionStorage.getItem(`expected ${this.id}`);
     if (expected) words.push(`expected: ${expected}`);
