@@ -228,7 +228,7 @@ ALL_FAULTS: dict[str, tuple[str, ...]] = {
     "column": ("column_names: not what the learner signed", "column_names: not what the specification says"),
     "adjacency": (
         "adjacency: not what the learner signed",
-        "adjacency: whole_party, and the algorithm's is replace_one",
+        "adjacency: whole_party, and the run's is replace_one",
     ),
     "algorithm": ("algorithm: not what the learner signed", "algorithm: not what the specification says"),
     "class weights": ("class_weights: not what the learner signed", "class_weights: not what the specification says"),
