@@ -214,8 +214,9 @@ def _without_overlap(model: _SignedModel) -> dict[str, Any]:
 
 
 def _is_overlap_a_parameter(model: _SignedModel) -> bool:
-    """Return whether an earlier version wrote the document, which promised a shared record less in other words."""
-    return "overlap" in model.read.parameters and model.spec.overlap > 1
+    """Return whether an earlier version stated the guarantees, which promised a shared record less in other words."""
+    words = f"no person's record is in more than {model.spec.overlap} shards"
+    return any(words in promise.assumptions for promise in model.read.guarantees)
 
 
 def _derived_promises(spec: RunSpec) -> tuple[list[Promise], tuple[str, ...]]:
