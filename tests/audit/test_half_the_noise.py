@@ -38,7 +38,7 @@ from parley.common.algorithms.gop import Gop
 from parley.common.algorithms.release import Releases
 from parley.common.arrays import FloatArray
 from parley.common.data.columns import Feature, Label, RealLabel
-from parley.common.data.study import HuberLoss, Study
+from parley.common.data.study import HuberLoss, Person, Study
 from parley.common.encoding.fixed_point import UNIT, to_reals
 from parley.common.encoding.npy import pack_array, unpack_array
 from parley.common.learning.erm import gradient_left
@@ -77,6 +77,18 @@ SHORT: Mapping[str, Any] = {"n_rounds": DRAWS, "l1_clip": 4.0, "regularization":
 """Ten rounds; a 1-norm that a row of D equal numbers just has; minimisers where the slope is steepest; steps for it."""
 
 
+_OF_PERSONS: Mapping[str, dict[str, Any]] = {
+    "dp_gd": {"n_rounds": DRAWS},
+    "psgd": {"n_rounds": DRAWS},
+    "wu_subgradient": {"n_rounds": DRAWS, "l1_clip": 4.0, "step": 0.1},
+    "release": {"mechanism": "objective", "regularization": 10.0},
+    "average": {"mechanism": "output", "regularization": 10.0},
+    "describe": {},
+    "evaluate": {},
+}
+"""What is audited for a person of many rows."""
+
+
 @dataclass(frozen=True)
 class Audit:
     """An algorithm with parameters, for two classes or three, plain or summed.
@@ -91,10 +103,13 @@ class Audit:
     draws: int = DRAWS
     least: float = 0.9
     real: bool = False
+    rows: int = 1
+    """How many rows the record is, all of one person if they are several."""
 
     def __str__(self) -> str:
         chosen = [str(value) for key, value in self.parameters.items() if key not in SHORT]
         label = "real label" if self.real else f"{self.classes} classes"
+        label += f"-person of {self.rows} rows" * (self.rows > 1)
         return "-".join([self.name, *chosen, "sum" if self.summed else "each", label])
 
     @property
@@ -127,6 +142,9 @@ def audits() -> Iterator[Audit]:
         yield Audit("evaluate", {}, summed, classes=3)
         yield Audit("evaluate", {}, summed, real=True, draws=50, least=0.8)
     yield Audit("local_average", {"regularization": 1000.0}, classes=3, draws=60, least=0.57)
+    for name, parameters in _OF_PERSONS.items():
+        for summed in (False, True) if sums(name) else (False,):
+            yield Audit(name, parameters, summed, draws=2 * DRAWS if name == "evaluate" else DRAWS, rows=40)
 
 
 class Heard(ScaledNoise):
@@ -170,13 +188,16 @@ class Owners:
             label = RealLabel(name="y", lower=-1, upper=1)
         elif self.audit.classes == 2:
             terms["loss"] = HuberLoss(h=0.5)
-        self.n_rows = 1
+        self.n_rows, rows = 1, self.audit.rows
         if self.audit.held_out:
             self.n_rows, terms = 2, terms | {"hold_out": 0.5}
+        if rows > 1:
+            terms["person"] = Person(column="patient", most_rows=rows)
         study = Study(name="audit", features=features, label=label, **terms)
         k = PARTIES if self.audit.summed else 1
         columns = {f"x{i}": np.array([1.0] * (self.n_rows - 1) + [self._feature(i)]) for i in range(D)}
-        tables = [columns | {"y": np.array([self._label()] * self.n_rows)}] * k
+        columns |= {"y": np.array([self._label()] * self.n_rows), "patient": np.arange(self.n_rows)}
+        tables = [{name: np.repeat(values, rows) for name, values in columns.items()}] * k
         self.cluster = SecureCluster(
             self.root, epsilon=1000.0, algorithms=tuple(REGISTRY), given=(study, tables), n_examples=self.n_rows
         )
