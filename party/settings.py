@@ -17,6 +17,7 @@ from parley.common.extras import require_extra
 from parley.common.files.sources import DataSource
 from parley.common.learning.classifiers import LocalClassifier
 from parley.common.privacy.guarantee import Adjacency, Composition, View
+from parley.common.runs.specification import MOST_PARTIES
 from parley.common.secure_sum.messages import MAX_KEY_HOLDERS
 from parley.common.secure_sum.packing import DEFAULT_KEY_BITS
 from parley.common.secure_sum.paillier import MAX_KEY_BITS, MIN_KEY_BITS
@@ -92,6 +93,15 @@ class Policy(Setting):
     colluders: Annotated[
         int, Field(ge=0, description="least number of colluding parties that a run with shared noise must tolerate")
     ] = 0
+    overlap: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=MOST_PARTIES,
+            description="with how many of a run's owners the same person, or record, may be, as this owner knows its "
+            "people: runs that count on fewer are refused",
+        ),
+    ] = 1
     adjacency: Annotated[
         Adjacency,
         Field(

@@ -147,35 +147,9 @@ class StudyFit:
     @property
     def oddness(self) -> list[str]:
         """Warnings that the column of persons may be another one than the study means."""
-        counts = self.persons
-        if counts is None:
+        if self.persons is None:
             return []
-        lines = []
-        if counts.most == 1 and counts.rows > 1:
-            lines.append(
-                f"warning: each row has another {self.person!r}: is this a row's number? Then persons are records, and "
-                "somebody who has several rows is hidden in pieces"
-            )
-        if counts.persons == 1 and counts.rows > 1:
-            lines.append(f"warning: all rows have one {self.person!r}: they count as one person's")
-        if counts.left_out:
-            lines.append(
-                f"warning: {so_many(counts.left_out, 'row')} of persons with more than {self.most_rows:,} are left "
-                "out: the study lets no more of one count"
-            )
-        if counts.alike:
-            differ = "differs" if counts.alike == 1 else "differ"
-            lines.append(
-                f"warning: {so_many(counts.alike, 'identifier')} of {self.person!r} {differ} from another by capitals, "
-                "leading zeros or the like alone, and stand for the same person"
-            )
-        if counts.missing:
-            count = "counts as a person by itself" if counts.missing == 1 else "count as a person each"
-            lines.append(
-                f"warning: {so_many(counts.missing, 'row')} without {self.person!r} {count}: somebody who has such "
-                "rows beside others is hidden in pieces"
-            )
-        return lines
+        return [f"warning: {words}" for words in odd_persons(self.persons, self.person, self.most_rows)]
 
     def _narrowness(self) -> list[str]:
         """Return a warning that rows differ little, since the study expects far wider values."""
@@ -237,6 +211,36 @@ class StudyFit:
             hints.append(f"not in the study, and never read: {names}")
         hints += [f"{name}: looks like an identifier: ask why the study wants it" for name in self.identifiers]
         return hints
+
+
+def odd_persons(counts: PersonCounts, column: str, most_rows: int) -> list[str]:
+    """Say for the owner alone why a column may not be what says whose a row is, and which rows do not count with it."""
+    lines = []
+    if counts.most == 1 and counts.rows > 1:
+        lines.append(
+            f"each row has another {column!r}: is this a row's number? Then persons are records, and somebody who has "
+            "several rows is hidden in pieces"
+        )
+    if counts.persons == 1 and counts.rows > 1:
+        lines.append(f"all rows have one {column!r}: they count as one person's")
+    if counts.left_out:
+        lines.append(
+            f"{so_many(counts.left_out, 'row')} of persons with more than {most_rows:,} are left out: the study lets "
+            "no more of one count"
+        )
+    if counts.alike:
+        differ = "differs" if counts.alike == 1 else "differ"
+        lines.append(
+            f"{so_many(counts.alike, 'identifier')} of {column!r} {differ} from another by capitals, leading zeros or "
+            "the like alone, and stand for the same person"
+        )
+    if counts.missing:
+        count = "counts as a person by itself" if counts.missing == 1 else "count as a person each"
+        lines.append(
+            f"{so_many(counts.missing, 'row')} without {column!r} {count}: somebody who has such rows beside others is "
+            "hidden in pieces"
+        )
+    return lines
 
 
 def fit_of(

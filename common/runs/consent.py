@@ -39,7 +39,8 @@ class OwnerRules(Strict):
     figures by runs that are refused, for nothing. ``public_rows`` are digests, which reveal only to someone who has the
     rows that these are allowed. What the owner alone decides, such as the classifier that it trains, is not among them,
     nor is whom it trusts. ``person`` is the column of its table that says whose a row is, if the owner has pinned one;
-    it is left out where there is none.
+    it is left out where there is none. ``overlap`` is with how many of a run's owners the same person may be, as the
+    owner says; it is left out where that is one.
     """
 
     algorithms: tuple[PlainName, ...]
@@ -55,6 +56,7 @@ class OwnerRules(Strict):
     round_bytes: NonNegativeInt
     body_bytes: NonNegativeInt
     person: Annotated[Name | None, Field(exclude_if=lambda column: column is None)] = None
+    overlap: Annotated[PositiveInt, Field(exclude_if=lambda owners: owners == 1)] = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,9 @@ class ReviewedRun:
         hidden = self.algorithm.adjacency_of(spec.study.unit)
         if reason := _hides_too_little(hidden, rules, name, spec.overlap):
             yield "adjacency", reason
+        if spec.overlap < (least := min(rules.overlap, len(spec.parties))):
+            whose = f"the same {UNIT_NAMES[spec.study.unit]} may be with {least} of the run's owners"
+            yield "overlap", f"{whose}, as this one says, and the run counts on {spec.overlap} at most"
         if spec.public and rules.public_rows is not None and spec.public.digest not in rules.public_rows:
             yield "public_rows", "the owner does not allow these public rows"
         if self.n_rounds > rules.max_rounds:

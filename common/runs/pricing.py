@@ -66,6 +66,11 @@ _ONE_VALUE = (
 _ONE_PERSON = (
     "the promise is to each person at each owner: a person with several owners is hidden at each, not at all at once"
 )
+_ROWS_ALONE = (
+    "a row without a value in the column that says whose it is counts as a person by itself: somebody who has such "
+    "rows beside others is hidden in pieces"
+)
+"""What a promise about persons assumes whose study takes such rows."""
 _PLACES_OF_PERSONS = (
     "a person's place, that of its first row among its owner's persons, decides whether it is held out: it stays when "
     "its rows change, and so do those of all others"
@@ -210,13 +215,16 @@ def _owners(algorithm: Algorithm, facts: OwnFacts, n_owners: int | None) -> tupl
     hidden = algorithm.adjacency_of(facts.unit)
     column = (_ONE_VALUE,) if hidden == "person" else ()
     unit = {"replace_one": _ONE_RECORD, "person": _ONE_PERSON, "whole_party": _ONE_PARTY}[hidden]
+    person = facts.study.person if facts.study is not None and hidden == "person" else None
+    alone = (_ROWS_ALONE,) if person is not None and person.missing == "alone" else ()
     if facts.overlap == 1:
-        return (*column, unit)
+        return (*column, unit, *alone)
     name = UNIT_NAMES[facts.unit]
     if n_owners == 1:
-        return (*(column or (unit,)), f"the {name} is with one owner alone")
+        return (*(column or (unit,)), *alone, f"the {name} is with one owner alone")
     return (
         *column,
+        *alone,
         f"the same {name} is with no more than {facts.overlap} owners, whose answers this promise is about together",
         f"what the other owners answer costs a shared {name} no more than what this owner does",
     )

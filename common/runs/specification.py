@@ -155,7 +155,10 @@ def _hides_too_little(outline: RunOutline, hidden: Adjacency) -> str:
     )
 
 
-def _digest_as_written(text: str) -> str:
+_OF_WU = frozenset({"wu_strongly_convex", "wu_subgradient"})
+
+
+def digest_as_written(text: str) -> str:
     """Return the digest that a specification had for the version that wrote it; the first versions listed members."""
     content: dict[str, Any] = own_json(text)
     if isinstance(content["parties"], dict):
@@ -242,8 +245,15 @@ class RunOutline(Strict):
         return "all" if self.study.hold_out is None else algorithm.rows
 
     def digest_among(self, members: Digest) -> str:
-        """Return SHA-256 of the canonical JSON, with the ``members``' digest in place of the members."""
-        return canonical_digest(self.model_dump(mode="json", exclude={"parties"}) | {"parties": members})
+        """Return SHA-256 of the canonical JSON, with the ``members``' digest in place of the members.
+
+        Of Wu et al.'s algorithms the overlap is among the parameters, as it was for earlier versions: what was signed
+        of such runs still holds.
+        """
+        content = self.model_dump(mode="json", exclude={"parties"}) | {"parties": members}
+        if self.algorithm in _OF_WU and "overlap" in content:
+            content["parameters"] |= {"overlap": content.pop("overlap")}
+        return canonical_digest(content)
 
 
 class RunSpec(RunOutline):
@@ -304,7 +314,7 @@ class RunSpec(RunOutline):
         A field that a later version added is not in the text of an older one, whose digest is without it.
         """
         spec = cls.model_validate_json(text)
-        if spec.digest != digest != _digest_as_written(text):
+        if spec.digest != digest != digest_as_written(text):
             raise ValueError("digest")
         return spec
 

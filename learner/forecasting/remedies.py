@@ -163,6 +163,8 @@ def _met(rule: str, spec: RunSpec, stated: StudyFacts, account: Account | None) 
             update = {rule: max(spec.minimum_contributors, stated.minimum_contributors)}
         case "colluders":
             update = {rule: max(spec.colluders, stated.colluders)}
+        case "overlap":
+            update = {rule: max(spec.overlap, min(stated.overlap, len(spec.parties)))}
         case "max_rounds" if "n_rounds" in spec.parameters:
             update = {"parameters": spec.parameters | {"n_rounds": stated.max_rounds}}
         case "require_secure_sum":
@@ -203,7 +205,7 @@ def _options(before: RunSpec, after: RunSpec) -> Iterator[str]:
             yield f"--{name} {value:.12g}"
     if before.parameters != after.parameters:
         yield f"-p n_rounds={after.parameters['n_rounds']}"
-    for name in ("minimum_contributors", "colluders", "secure_sum"):
+    for name in ("minimum_contributors", "colluders", "overlap", "secure_sum"):
         if getattr(before, name) != (value := getattr(after, name)):
             yield f"--{name.replace('_', '-')} {value}"
 

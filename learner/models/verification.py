@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field, ValidationError
 
-from parley.common.encoding.canonical_json import canonical_digest
+from parley.common.encoding.canonical_json import canonical, canonical_digest
 from parley.common.errors import InvalidInputError, LedgerError, ParleyError
 from parley.common.learning.threshold import chosen_threshold
 from parley.common.privacy.guarantee import no_less
@@ -35,7 +35,7 @@ from parley.common.runs.model_document import (
 )
 from parley.common.runs.pricing import ALWAYS, IN_PLACE, guarantees, is_of_sums
 from parley.common.runs.secure_terms import check_roster
-from parley.common.runs.specification import RunSpec, digest_of_rows
+from parley.common.runs.specification import RunSpec, digest_as_written, digest_of_rows
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.messages import Opened, Roster
 from parley.common.strict import PublicKey, Strict
@@ -191,9 +191,9 @@ def _contents(model: _SignedModel) -> Iterator[str]:
     compared: dict[str, tuple[object, object]] = {
         "study": (read.study, spec.study),
         "study_digest": (read.study_digest, spec.study.digest),
-        "spec_digest": (read.spec_digest, spec.digest),
+        "spec_digest": (read.spec_digest, _digest_of(spec, model.certificate, read.spec_digest)),
         "algorithm": (read.algorithm, spec.algorithm),
-        "parameters": (read.parameters, spec.parameters),
+        "parameters": (_without_overlap(model), spec.parameters),
         "class_weights": (read.class_weights, spec.named_class_weights),
         "public": (read.public, spec.public),
         "column_names": (read.column_names, spec.study.column_names),
@@ -203,6 +203,20 @@ def _contents(model: _SignedModel) -> Iterator[str]:
             yield f"{name}: not what the specification says"
     if strangers := sorted(set(read.contributors) - set(spec.names)):
         yield f"contributors: the specification does not name {_named(strangers)}"
+
+
+def _without_overlap(model: _SignedModel) -> dict[str, Any]:
+    """Return the document's parameters, without an overlap, which earlier versions stated among Wu et al.'s."""
+    parameters = dict(model.read.parameters)
+    if parameters.get("overlap") == model.spec.overlap:
+        del parameters["overlap"]
+    return parameters
+
+
+def _is_overlap_a_parameter(model: _SignedModel) -> bool:
+    """Return whether an earlier version stated the guarantees, which promised a shared record less in other words."""
+    words = f"no person's record is in more than {model.spec.overlap} shards"
+    return any(words in promise.assumptions for promise in model.read.guarantees)
 
 
 def _derived_promises(spec: RunSpec) -> tuple[list[Promise], tuple[str, ...]]:
@@ -232,20 +246,31 @@ def _promises(model: _SignedModel, derived: Sequence[Promise]) -> Iterator[str]:
     """Yield how the document's guarantees, rounds and adjacency differ from those of the specification."""
     read, spec = model.read, model.spec
     rounds, hidden = len(spec.questions()), spec.build().adjacency_of(spec.study.unit)
-    if len(derived) != len(read.guarantees) or not all(map(_agree, derived, read.guarantees)):
-        yield "guarantees: not what follows from the specification"
+    if is_earlier := _is_overlap_a_parameter(model):  # it did not say what is promised to who is with one owner
+        algorithm, facts = spec.build(), spec.facts().of(0)
+        alone = len(algorithm.claims(facts)) + 1
+        derived = [promise for place, promise in enumerate(derived) if place != alone]
+    if len(derived) != len(read.guarantees) or not all(
+        _agree(one, stated, in_other_words=is_earlier) for one, stated in zip(derived, read.guarantees, strict=True)
+    ):
+        earlier = f" ({_BY_ANOTHER_VERSION})" if is_earlier else ""
+        yield f"guarantees: not what follows from the specification{earlier}"
     if read.rounds != rounds:
         yield f"rounds: {read.rounds}, and the specification asks {rounds}"
     if read.adjacency != hidden:
         yield f"adjacency: {read.adjacency}, and the run's is {hidden}"
 
 
-def _agree(derived: Promise, stated: Promise) -> bool:
-    """Return whether a document's guarantee is the derived one, up to rounding and to assumptions as in `_unstated`."""
+def _agree(derived: Promise, stated: Promise, *, in_other_words: bool = False) -> bool:
+    """Return whether a document's guarantee is the derived one, up to rounding and to assumptions as in `_unstated`.
+
+    If it is ``in_other_words``, all assumptions are only as in `_unstated`.
+    """
     figures = {"epsilon", "delta", "assumptions"}
     if derived.model_dump(exclude=figures) != stated.model_dump(exclude=figures):
         return False
-    if not {words for words in derived.assumptions if not _is_new(words)} <= set(stated.assumptions):
+    others = {words for words in derived.assumptions if not _is_new(words)}
+    if not in_other_words and not others <= set(stated.assumptions):
         return False
     if not {words for words in stated.assumptions if is_of_sums(words)} <= set(derived.assumptions):
         return False
@@ -263,13 +288,19 @@ def _near(one: float, other: float) -> bool:
     return math.isclose(one, other, rel_tol=_EQUAL)
 
 
+def _digest_of(spec: RunSpec, certificate: Certificate, stated: str) -> str:
+    """Return the digest of a certificate's specification: the ``stated`` one if the text had it for who wrote it."""
+    written = digest_as_written(canonical(certificate.specification).decode())
+    return stated if stated == written else spec.digest
+
+
 def _faults_of_consents(spec: RunSpec, certificate: Certificate, contributors: Sequence[str]) -> Iterator[str]:
     """Yield the faults of signed approvals: every contributor must have one, and all must be of this specification."""
     for name, signed in certificate.approvals.items():
         if name not in spec.names:
             yield f"approval of {name}: the specification does not name it"
         try:
-            yield from _faults_of_consent(name, signed, certificate.run, spec.digest)
+            yield from _faults_of_consent(name, signed, spec, certificate)
         except LedgerError as error:
             yield f"receipt of {name}: {error.detail}"
         except ValidationError:
@@ -278,13 +309,14 @@ def _faults_of_consents(spec: RunSpec, certificate: Certificate, contributors: S
         yield f"approvals: none of {_named(missing)}"
 
 
-def _faults_of_consent(name: str, signed: SignedApproval, run: str, digest: str) -> Iterator[str]:
+def _faults_of_consent(name: str, signed: SignedApproval, spec: RunSpec, certificate: Certificate) -> Iterator[str]:
     """Yield the faults of one approval, which its receipt binds to run and specification.
 
     Raises LedgerError for a receipt that cannot be verified, ValidationError for an approval that cannot be read.
     """
     receipt = verify_receipt(signed.receipt, name, read_receipt(signed.receipt).key)
-    approval, bound = Approval.model_validate_json(signed.approval), receipt.answer
+    approval, bound, run = Approval.model_validate_json(signed.approval), receipt.answer, certificate.run
+    digest = _digest_of(spec, certificate, approval.spec_digest)
     if bound is None or (bound.run, bound.round, approval.run) != (run, APPROVAL, run):
         yield f"receipt of {name}: it is of no approval of this run"
         return
@@ -312,7 +344,8 @@ def _faults_of_sums(model: _SignedModel, keys: PublicKeys) -> Iterator[str]:
         roster = Roster.parse(sums.roster.encode())
         check_roster(roster, model.certificate.run, model.spec)
     except ParleyError as error:
-        yield f"roster: {error.detail}"
+        earlier = f" ({_BY_ANOTHER_VERSION})" if _is_overlap_a_parameter(model) else ""
+        yield f"roster: {error.detail}{earlier}"
         return
     if roster.learner != model.certificate.learner:
         yield "roster: another learner's"

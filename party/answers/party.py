@@ -42,6 +42,7 @@ from parley.common.errors import (
     InvalidInputError,
     NotFoundError,
     ParleyError,
+    UnavailableError,
     WorkFailedError,
 )
 from parley.common.files.sources import PostgresTable
@@ -629,8 +630,20 @@ class Party:
         self.store.consents.end(learner, run)
 
     def _rows(self, agreed: AgreedRun) -> Shard:
-        """Return the examples that a run is about, which may have to be loaded."""
-        return self.holdings.holding(agreed.study).parts[agreed.terms.algorithm.rows]
+        """Return the examples that a run is about, which may have to be loaded.
+
+        Raises ForbiddenError and DataChangedError as `Holdings.holding`. Why else they cannot be loaded names files and
+        columns, and counts rows: that is for the log, and the learner gets an UnavailableError without it.
+        """
+        try:
+            return self.holdings.holding(agreed.study).parts[agreed.terms.algorithm.rows]
+        except (ForbiddenError, DataChangedError):
+            raise
+        except ParleyError as error:
+            structlog.get_logger().warning("study", name=agreed.study, usable=False, reason=error.detail)
+            raise UnavailableError(
+                f"the data of {agreed.study} cannot be used as they are now; the log of their owner's party says why"
+            ) from None
 
     def _review(self, held: HeldStudy, learner: str, spec: RunSpec) -> Price:
         settings = self.settings

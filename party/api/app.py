@@ -28,7 +28,7 @@ from starlette.responses import JSONResponse, Response
 from parley.common.data.study import ChargedRows
 from parley.common.encoding.canonical_json import JSON
 from parley.common.encoding.npy import NPY, unpack_array
-from parley.common.errors import InvalidInputError, ParleyError, UnsupportedMediaError, WorkFailedError
+from parley.common.errors import InvalidInputError, ParleyError, UnsupportedMediaError
 from parley.common.privacy.account import Cost
 from parley.common.protocol.messages import Query as Question
 from parley.common.protocol.messages import Reveal
@@ -328,7 +328,7 @@ async def _tend(party: Party) -> None:
 
 def _prepare(party: Party, learner: str, run: str) -> None:
     """Prepare what a run is answered from, in a thread of Starlette's; a later request reports if it failed."""
-    with suppress(WorkFailedError):
+    with suppress(ParleyError):
         party.make_ready(learner, run)
 
 

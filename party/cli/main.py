@@ -55,6 +55,7 @@ with deferred():
     from parley.common import extras
     from parley.common.client import outbound
     from parley.common.encoding import key_words
+    from parley.common.files import study_fit
     from parley.common.privacy import statement as privacy_statement
     from parley.common.secure_sum import envelope
     from parley.common.service import logs, tokens
@@ -211,6 +212,9 @@ class _Examined:
         doubts = [*party_policy.study_cautions(held.policy, holding.study, entry.data.person, held.n_examples)]
         if bool((holding.shard.y == holding.shard.y[..., :1]).all()):
             doubts.append("all examples have the same label: alone, they teach nothing")
+        if holding.study.person is not None and holding.loaded.persons is not None:
+            person = holding.study.person
+            doubts += study_fit.odd_persons(holding.loaded.persons, person.column, person.most_rows)
         return cls(held, party.pin_of(entry, holding), tuple(doubts), holding.mended, holding.loaded.notes)
 
     def print(self, facts: Mapping[str, object]) -> None:
@@ -296,13 +300,7 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
     yield f"tokens of others than {', '.join(learner.name for learner in settings.learners)}"
     yield from _refusals_by_study(settings)
     yield f"runs that cost more than epsilon {policy.max_epsilon_per_run:g} or delta {policy.max_delta_per_run:g}"
-    if policy.adjacency == "whole_party":
-        yield "runs that protect one record or one person each, not all of the owner's data"
-    if policy.adjacency == "person":
-        yield "runs that protect one record each, not all rows of a person"
-    for entry in settings.held:
-        if entry.data.person is not None:
-            yield f"about {entry.label}, runs that take another column than {entry.data.person!r} for whose a row is"
+    yield from _hiding_too_little(settings)
     if policy.public_rows is not None:
         pinned = ", ".join(digest[:12] for digest in policy.public_rows)
         yield f"questions about other public rows than {pinned or 'none'}"
@@ -322,6 +320,20 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
     others = ", ".join(entry.label for entry in settings.held)
     least = f"{so_many(policy.minimum_rows, 'row')}, or persons of a study that hides them"
     yield f"data with fewer than {least}, and other studies than {others}"
+
+
+def _hiding_too_little(settings: PartySettings) -> Iterator[str]:
+    """Yield what is refused because it hides too little."""
+    policy = settings.policy
+    if policy.adjacency == "whole_party":
+        yield "runs that protect one record or one person each, not all of the owner's data"
+    if policy.adjacency == "person":
+        yield "runs that protect one record each, not all rows of a person"
+    for entry in settings.held:
+        if entry.data.person is not None:
+            yield f"about {entry.label}, runs that take another column than {entry.data.person!r} for whose a row is"
+    if policy.overlap > 1:
+        yield f"runs that count on the same person, or record, with fewer than {policy.overlap} of their owners"
 
 
 def _refusals_by_study(settings: PartySettings) -> Iterator[str]:

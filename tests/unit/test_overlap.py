@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from parley.common.algorithms import build_algorithm
+from parley.common.data.study import Person
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Logistic
 from parley.common.privacy.accountant import epsilon_after
@@ -16,7 +17,9 @@ from parley.common.privacy.calibration import gaussian_mu
 from parley.common.privacy.events import DrawEvent, GaussianEvent, LaplaceEvent, NonPrivateEvent, TiltEvent
 from parley.common.privacy.overlap import at_owners, for_one_owner
 from parley.common.protocol.facts import FederationFacts
-from parley.common.runs.pricing import against_co_owner, if_all_collude, price, transcript, with_one_owner
+from parley.common.runs.pricing import against_co_owner, guarantees, if_all_collude, price, transcript, with_one_owner
+from parley.common.runs.specification import Budget, Member, RunSpec
+from tests.support.cluster import made_up
 
 TILT = TiltEvent(1.0, 1e-6, law=GaussianEvent(1.0), determinant=0.1, blur=GaussianEvent(0.1))
 
@@ -108,3 +111,22 @@ def test_there_are_no_more_owners_than_parties() -> None:
         facts(6)
     with pytest.raises(InvalidInputError, match="joined first"):
         facts(2).curated()
+
+
+@pytest.mark.parametrize("missing", ["refuse", "alone"])
+@pytest.mark.parametrize("overlap", [1, 2])
+def test_a_promise_to_persons_says_whose_rows_are_hidden_in_pieces(missing: str, overlap: int) -> None:
+    person = Person.model_validate({"column": "patient", "missing": missing})
+    study = made_up(3).model_copy(update={"person": person})
+    members = tuple(Member(name=f"p{i}", n_examples=40, budget=Budget(epsilon=1, delta=1e-5)) for i in range(3))
+    spec = RunSpec(
+        study=study, algorithm="dp_gd", parameters={"n_rounds": 2}, parties=members, minimum_contributors=3,
+        overlap=overlap,
+    )  # fmt: skip
+    spec, _ = spec.settled()
+    promises = guarantees(spec.build(), spec.facts())
+    assert len(promises) == overlap
+    for promise in promises:
+        words = "; ".join(promise.assumptions)
+        assert ("a person with two of them is hidden at each" in words) or ("a person with two values" in words)
+        assert ("a row without a value in the column that says whose it is" in words) == (missing == "alone")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +34,9 @@ from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.messages import Query
 from parley.common.protocol.simulation import simulate
 from parley.common.runs.pricing import events, transcript
+from parley.common.runs.specification import RunSpec
 from parley.learner.experiments.datasets import deal
+from parley.learner.models.verification import verify_document
 from scripts.figures.risk_bounds import optimum
 from scripts.utility.finance import CREDIT_CARD, published
 
@@ -351,3 +355,20 @@ def test_a_small_conservative_owner_ruins_the_fraud_model() -> None:
     three = trial.psi(shard, (2900, 2900, 200), [10.0, 10.0, 0.1], 10)
     print(f"fraud: psi {two:.4f} of 2 x 2,900 rows at epsilon 10; {three:.2f} with 200 more at .1: x {three / two:.0f}")
     assert three > 100 * two
+
+
+@pytest.mark.parametrize("overlap", [1, 2])
+def test_a_model_whose_overlap_was_a_parameter_is_what_its_owners_approved(overlap: int) -> None:
+    """Of the version before an overlap was a term of every run (f324b6929): what was signed then still holds."""
+    path = Path(__file__).parents[1] / "data" / "models" / f"wu-overlap-{overlap}.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    assert document["parameters"]["overlap"] == overlap
+    spec = RunSpec.model_validate(document["certificate"]["specification"])
+    assert spec.overlap == overlap
+    assert (spec.digest == document["spec_digest"]) == (overlap > 1), "so runs in progress go on"
+    assert verify_document(document).faults == ()
+    document["certificate"]["specification"]["parameters"]["overlap"] = 3
+    faults = "; ".join(verify_document(document).faults)
+    assert "certificate: not what the learner signed" in faults
+    assert "specification: not what hospital-a approved" in faults
+    assert "parameters: not what the specification says" in faults

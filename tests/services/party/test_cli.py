@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -16,12 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
+from parley.common.data.study import Person
 from parley.common.service.tokens import hash_token
 from parley.party.cli.ledger import audit_app
 from parley.party.cli.main import party_app
 from parley.party.cli.study import study_fit_app
 from parley.party.keyholder.cli import key_holder_app as keyholder
-from tests.support.cluster import LEARNER, Cluster
+from tests.support.cluster import LEARNER, Cluster, made_up
 from tests.support.processes import free_port, wait_until_ready
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
 
@@ -238,6 +240,47 @@ def test_the_owner_may_have_values_clipped(config: Path, cluster: Cluster, monke
     _beyond(cluster)
     monkeypatch.setenv("PARLEY_PARTY_DATA__OUT_OF_BOUNDS", "clip")
     assert run("check", "--config", config).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("person", "pinned", "words"),
+    [
+        (
+            {"column": "visit"},
+            "visit",
+            "each row has another 'visit': is this a row's number? Then persons are records",
+        ),
+        ({"column": "ward", "most_rows": 5}, "ward", "15 rows of persons with more than 5 are left out"),
+        (
+            {"column": "visit"},
+            "",
+            "runs about made-up will be refused: the study made-up takes 'visit' for the column that says whose",
+        ),
+        ({"column": "visit"}, "ward", "runs about made-up will be refused: the study made-up takes 'visit'"),
+        (
+            None,
+            "visit",
+            "runs about made-up will be refused: the owner's rows belong to persons by the column 'visit', and the study",
+        ),
+        (None, "", "runs about made-up will be refused: the owner protects each person, all rows at once"),
+    ],
+)
+def test_check_says_what_is_odd_about_persons(
+    config: Path, monkeypatch: pytest.MonkeyPatch, person: dict[str, Any] | None, pinned: str, words: str
+) -> None:
+    rng, root = np.random.default_rng(1), config.parent
+    columns: dict[str, Any] = {f"x{column}": rng.uniform(-1, 1, 20) for column in range(3)}
+    columns |= {"y": ["yes", "no"] * 10, "visit": np.arange(20), "ward": ["east"] * 20}
+    pq.write_table(pa.table(columns), root / "data.parquet")
+    study = made_up(3).model_copy(update={"person": person and Person(**person)})
+    (root / "study.json").write_text(study.model_dump_json(), encoding="utf-8")
+    settings = {"POLICY__ADJACENCY": "person", "POLICY__MINIMUM_ROWS": "1", "STATE": root / "new"}
+    settings |= {"STUDY": root / "study.json", "DATA__SOURCE": root / "data.parquet"}
+    for name, value in (settings | ({"DATA__PERSON": pinned} if pinned else {})).items():
+        monkeypatch.setenv(f"PARLEY_PARTY_{name}", str(value))
+    checked = run("check", "--config", config)
+    assert checked.exit_code == 0, checked.output
+    assert words in checked.stderr
 
 
 def test_parquet_is_read_too(config: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,7 +125,7 @@ def test_that_data_cannot_be_loaded_costs_nothing(owner: Owner, monkeypatch: pyt
         assert not party.holdings.is_loaded("third")
         with monkeypatch.context() as broken:
             broken.setattr(holdings, "load_holding", fails)
-            with pytest.raises(UnavailableError, match="the data of third cannot be loaded: no process left"):
+            with pytest.raises(UnavailableError, match="the data of third cannot be used as they are now"):
                 party.make_ready("ann", "run")
         assert party.store.account().spent == Cost(0, 0)
         party.make_ready("ann", "run")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +22,17 @@ from parley.common.arrays import FloatArray
 from parley.common.data.columns import Columns
 from parley.common.data.study import Person
 from parley.common.encoding.npy import NPY
+from parley.common.errors import UnavailableError
+from parley.common.privacy.account import Cost
 from parley.common.privacy.guarantee import hides
 from parley.common.protocol.receipts import RECEIPT_HEADER, read_receipt
 from parley.common.runs.specification import Budget, Member, PublicRows, RunSpec
-from parley.party.answers.party import open_store
+from parley.common.wire.party_api import RunProposal
+from parley.party.answers.party import Party, open_store
 from parley.party.api.app import create_party_app
 from parley.party.data.owner_data import load_holding
 from parley.party.settings import PartySettings
-from tests.support.cluster import Cluster, made_up
+from tests.support.cluster import Cluster, asgi_cluster, made_up
 from tests.support.rounds import ASKING, ask, propose
 
 PATIENTS = 40
@@ -227,3 +231,46 @@ def test_what_a_run_of_persons_is_charged_says_that_it_hides_persons(tmp_path: P
         (answer,) = store.answers()
         assert answer.adjacency == store.books.hides() == "person"
         assert hides(store.books.hides(), settings.policy.adjacency)
+
+
+def test_a_learner_is_told_no_count_of_rows_if_data_have_to_be_loaded_again(tmp_path: Path) -> None:
+    """If the identifiers of one patient get lost, what loading says counts its rows: that is for the owner's log."""
+    cluster = cluster_of(tmp_path / "one", 40)
+    table = cluster.root / "party-1.csv"
+    settings = cluster.party_settings("party-1", shards={"idle_minutes": 1e-6})
+    with capture_logs() as lines, Party(settings) as party:
+        party.approve("learner", RunProposal(run="run", spec=run(cluster, "describe")))
+        whole = table.read_text(encoding="utf-8")
+        table.write_text(whole.replace('"p7",', '"",'), encoding="utf-8")
+        time.sleep(0.001)
+        party.tend()
+        with pytest.raises(UnavailableError) as told:
+            party.make_ready("learner", "run")
+        assert told.value.detail == (
+            "the data of made-up cannot be used as they are now; the log of their owner's party says why"
+        )
+        table.write_text(whole, encoding="utf-8")
+        party.make_ready("learner", "run")
+        assert party.store.account().spent == Cost(0, 0)
+    assert any("identifier missing in 40 rows" in str(line.get("reason")) for line in lines)
+
+
+async def test_an_owner_may_say_with_how_many_owners_a_person_is(tmp_path: Path) -> None:
+    """The learner states an overlap, and would have less noise for less than is true."""
+    cluster = cluster_of(tmp_path / "one", 2)
+    cluster.policy = {"overlap": 3}
+    with TestClient(create_party_app(cluster.party_settings("party-1")), headers=ASKING) as client:
+        assert client.get("/v1/party").json()["studies"][0]["overlap"] == 3
+        refused = propose(client, run(cluster, parameters={"n_rounds": 3}))
+        assert (refused.status_code, refused.json()["rule"]) == (403, "overlap")
+        assert refused.json()["detail"] == (
+            "the same person may be with 2 of the run's owners, as this one says, and the run counts on 1 at most"
+        )
+        assert client.get("/v1/budget").json()["epsilon_reserved"] == 0
+        assert propose(client, run(cluster, parameters={"n_rounds": 3}, overlap=2), "two").is_success
+    async with asgi_cluster(cluster) as client:
+        request = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5, "parameters": {"n_rounds": 3}}
+        foreseen = (await client.post("/v1/runs", json=request)).json()
+        assert foreseen["type"] == "urn:parley:problem:foreseen-refusal"
+        assert any("--overlap 2" in words for words in foreseen["helps"]), foreseen
+        assert (await client.post("/v1/runs", json=request | {"overlap": 2})).status_code == 202

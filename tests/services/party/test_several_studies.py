@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
+from structlog.testing import capture_logs
 
-from parley.common.errors import InvalidInputError
+from parley.common.errors import InvalidInputError, UnavailableError
 from parley.common.wire.party_api import RunProposal
 from parley.party.answers.party import Party, digest_rows, open_store, pin_of
 from parley.party.api import app as party_app
@@ -196,8 +197,9 @@ def test_a_table_that_is_gone_costs_nothing_and_stops_no_other_study(owner: Owne
         owner.table("two").unlink()
         time.sleep(0.001)
         party.tend()
-        with pytest.raises(InvalidInputError, match=r"two\.csv"):
+        with capture_logs() as lines, pytest.raises(UnavailableError, match="the data of third cannot be used as they"):
             party.make_ready("ann", "third")
+        assert "two.csv" in lines[-1]["reason"]
         party.make_ready("ann", "first")
         assert party.store.account().spent.epsilon == 0
         owner.table("two").write_bytes(kept)
