@@ -260,7 +260,7 @@ def test_the_owner_may_have_values_clipped(config: Path, cluster: Cluster, monke
         (
             None,
             "visit",
-            "runs about made-up will be refused: the owner's rows belong to persons by the column 'visit', and the study",
+            "runs about made-up will be refused: the owner's rows belong to persons by the column 'visit'",
         ),
         (None, "", "runs about made-up will be refused: the owner protects each person, all rows at once"),
     ],
