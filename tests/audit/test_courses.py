@@ -169,7 +169,7 @@ class Course:
                 events = (ApproximateEvent(epsilon, self.delta / 200),) * rounds
         if rng.random() < 0.3:  # a delta that pure events do not need, if epsilon is small
             own_epsilon = 1e-3
-        facts = SimpleNamespace(own_epsilon=own_epsilon, own_delta=own_delta)
+        facts = SimpleNamespace(own_agreed=(own_epsilon, own_delta), overlap=1, secure_sum=False, unit="replace_one")
         return study, events, price(cast("Any", Releases(events)), cast("Any", facts))
 
     def step(self, number: int) -> None:

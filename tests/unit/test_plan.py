@@ -94,6 +94,7 @@ def test_terms_are_the_specification_in_short() -> None:
         "answer_every": 2,
         "secure_sum": "paillier",
         "adjacency": "replace_one",
+        "overlap": 1,
         "public": rows.model_dump(mode="json"),
         "class_weights": None,
         "spec_digest": settled.digest,

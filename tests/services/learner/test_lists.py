@@ -163,6 +163,7 @@ async def test_studies_are_told_in_short_and_in_full(client: httpx.AsyncClient, 
         "norm": "euclidean",
         "sparse": False,
         "divisor": None,
+        "unit": "record",
     }
     assert (await client.get("/v1/studies/made-up")).json() == cluster.study.model_dump(mode="json")
     unknown = await client.get("/v1/studies/nobodys")
