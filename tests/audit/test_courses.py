@@ -88,7 +88,9 @@ class Releases:
     """A run of these events, as `price` asks an algorithm about it."""
 
     events: tuple[Event, ...]
-    adjacency: str = "replace_one"
+
+    def adjacency_of(self, unit: str) -> str:
+        return unit
 
     def questions(self, _: object) -> tuple[Event, ...]:
         return self.events
