@@ -137,14 +137,23 @@ def known(directory: Path) -> Iterator[Receipt]:
 def trials(life: Life, count: int, rng: random.Random) -> Iterator[tuple[str, str, dict[str, int]]]:
     """Victims, the only witness left, and from which copy each service's state is put back.
 
-    A party's receipts count the entries of the learner's own chain.
+    A party's receipts count the entries of the learner's own chain. A receipt that the witness holds is of something
+    that was consented to, answered or opened since: the end of a run is written down again as it was, and nothing is
+    lost.
     """
     while count:
         victim = rng.choice((VICTIM, HOLDER))
         witness = rng.choice([name for name in SERVICES if name != victim])
         old, new = sorted(rng.sample(range(len(life.copies)), 2))
-        had = sum(victim == HOLDER or "learner" in entry for entry in entries(life.copies[old] / victim))
-        if any(receipt.signer == victim and receipt.head.count > had for receipt in known(life.copies[new] / witness)):
+        before, after = (
+            [entry for entry in entries(life.copies[time] / victim) if victim == HOLDER or "learner" in entry]
+            for time in (old, new)
+        )
+        if any(
+            receipt.signer == victim
+            and any(entry["kind"] in ACTED for entry in after[len(before) : receipt.head.count])
+            for receipt in known(life.copies[new] / witness)
+        ):
             count -= 1
             yield victim, witness, dict.fromkeys(SERVICES, old) | {witness: new}
 
