@@ -12,6 +12,7 @@ beyond 2^16 rows some count 2^-16 and others nothing. A shard's rows stay the sa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import EllipsisType
@@ -216,9 +217,13 @@ class Several:
     persons: Persons
 
 
-def sizes(begins: BoolArray) -> IntArray:
-    """Return how many rows each person has, (P,)."""
-    return Persons(begins).sizes
+def counted(codes: IntArray, weights: FloatArray | IntArray, n_codes: int) -> FloatArray:
+    """Return how many rows (..., n) have each code from 0 on, (..., n_codes), each row by its weight (..., n)."""
+    stacked = codes.shape[:-1]
+    n_parties = math.prod(stacked)
+    apart = codes + n_codes * np.arange(n_parties).reshape(*stacked, 1)
+    counts = np.bincount(apart.ravel(), weights.ravel(), n_parties * n_codes)
+    return np.asarray(counts.reshape(*stacked, n_codes), dtype=np.float64)
 
 
 def _locked(values: _A) -> _A:

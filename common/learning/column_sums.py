@@ -47,6 +47,7 @@ from parley.common.arrays import BoolArray, FloatArray, IntArray
 from parley.common.data.columns import Bounded, Category, Label, missing_policy
 from parley.common.data.shard import Shard
 from parley.common.data.study import Study
+from parley.common.data.weighing import counted
 from parley.common.encoding.classes import decode_classes
 from parley.common.encoding.fixed_point import FEATURE_BITS, UNIT
 from parley.common.errors import InvalidInputError
@@ -279,7 +280,4 @@ def _shows_divisor(study: Study) -> bool:
 
 def _counts(codes: IntArray, weights: IntArray, n_codes: int) -> IntArray:
     """Return how many rows have each code, (..., n_codes), by weights in units of 2^-16; in units of 2^-32."""
-    n_parties = math.prod(codes.shape[:-1])
-    apart = codes.reshape(n_parties, -1) + n_codes * np.arange(n_parties)[:, None]
-    counts = np.bincount(apart.ravel(), weights.ravel(), n_parties * n_codes)
-    return np.asarray(counts.reshape(*codes.shape[:-1], n_codes).astype(np.int64) << FEATURE_BITS)
+    return np.asarray(counted(codes, weights, n_codes).astype(np.int64) << FEATURE_BITS)

@@ -49,6 +49,7 @@ from scipy.special import expit, log_softmax
 
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.shard import Shard
+from parley.common.data.weighing import counted
 from parley.common.encoding.classes import decode_classes
 from parley.common.encoding.fixed_point import FEATURE_BITS, FRACTION_BITS, UNIT, truncate, weights_on_grid
 from parley.common.learning.gradients import check_size
@@ -73,10 +74,10 @@ class Tally(Protocol):
         One move is a bound on the sum of all, which may be divided in any way.
         """
 
-    def add_up(self, scores: FloatArray, block: Shard) -> IntArray:
-        """Return the sums (..., m), in units of 2^-32, over a block's rows, of scores (..., n, k), by their weights.
+    def add_up(self, scores: FloatArray, y: FloatArray, weights: FloatArray) -> IntArray:
+        """Return the sums (..., m), in units of 2^-32, over rows of scores (..., n, k) and labels (..., n).
 
-        Rows of zeros add nothing.
+        Each row counts by its weight (..., n), a multiple of 2^-16.
         """
 
 
@@ -89,16 +90,13 @@ def tally(kind: Tally, shard: Shard, weights: FloatArray) -> IntArray:
     on_grid = weights_on_grid(weights)
     total = np.zeros((*shard.y.shape[:-1], kind.width), dtype=np.int64)
     for block in shard.blocks():
-        total += kind.add_up(block.scores(on_grid), block)
+        total += kind.add_up(block.scores(on_grid), block.y, block.weights * block.present)
     return total
 
 
-def _counts(cells: IntArray, block: Shard, size: int, unit: float = UNIT) -> IntArray:
-    """Count the rows (..., n) of a block in each of ``size`` cells, (..., size), by their weights, in this unit."""
-    stacked = cells.shape[:-1]
-    first = size * np.arange(math.prod(stacked)).reshape(*stacked, 1)
-    flat = np.bincount((cells + first).ravel(), (block.weights * block.present).ravel(), size * math.prod(stacked))
-    return np.asarray((flat.reshape(*stacked, size) * unit).astype(np.int64))
+def _counts(cells: IntArray, weights: FloatArray, size: int, unit: float = UNIT) -> IntArray:
+    """Count the rows (..., n) in each of ``size`` cells, (..., size), by their weights, in this unit."""
+    return np.asarray((counted(cells, weights, size) * unit).astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +118,9 @@ class ScoreSteps:
         """The ends of the steps, (steps + 1,)."""
         return np.linspace(-self.largest, self.largest, self.steps + 1)
 
-    def add_up(self, scores: FloatArray, block: Shard) -> IntArray:
+    def add_up(self, scores: FloatArray, y: FloatArray, weights: FloatArray) -> IntArray:  # noqa: ARG002
         """Return the counts; rounding may put a score beyond the ends, which is counted in the last step."""
-        return _counts(np.searchsorted(self.edges[1:-1], scores[..., 0]), block, self.steps)
+        return _counts(np.searchsorted(self.edges[1:-1], scores[..., 0]), weights, self.steps)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,13 +141,13 @@ class ScoreCells:
         """The number of counts."""
         return 2 * self.bins
 
-    def add_up(self, scores: FloatArray, block: Shard) -> IntArray:
+    def add_up(self, scores: FloatArray, y: FloatArray, weights: FloatArray) -> IntArray:
         """Return the counts; a score at an edge belongs to the bin below, as one of 0 predicts the negative class.
 
         Edges that do not ascend are sorted: searches among others depend on the examples searched before.
         """
-        cells = self.bins * (block.y > 0) + np.searchsorted(np.sort(self.edges), scores[..., 0])
-        return _counts(cells, block, self.width)
+        cells = self.bins * (y > 0) + np.searchsorted(np.sort(self.edges), scores[..., 0])
+        return _counts(cells, weights, self.width)
 
 
 CLASS_EDGES = np.array([-6.0, -4.0, -3.0, -2.0, -1.2, -0.4, 0.4, 1.2, 2.0, 3.0, 4.0])
@@ -183,17 +181,17 @@ class ClassCells:
         """Two counts of true and predicted classes, and of each class two by probability, which have a weight."""
         return (1.0, 1.0) + (self.weight,) * (2 * self.n_classes)
 
-    def add_up(self, scores: FloatArray, block: Shard) -> IntArray:
+    def add_up(self, scores: FloatArray, y: FloatArray, weights: FloatArray) -> IntArray:
         """Return the counts, weighted."""
-        k, true = self.n_classes, decode_classes(block.y, self.n_classes)
-        confusion = _counts(k * true + scores.argmax(axis=-1), block, k * k)
+        k, true = self.n_classes, decode_classes(y, self.n_classes)
+        confusion = _counts(k * true + scores.argmax(axis=-1), weights, k * k)
         logs = log_softmax(scores - np.array(self.offsets) if self.offsets else scores, axis=-1)
         with np.errstate(divide="ignore"):
             log_odds = logs - np.log(-np.expm1(logs))
         by_class = [
             _counts(
                 _CLASS_BINS * (true == c) + np.searchsorted(CLASS_EDGES, log_odds[..., c]),
-                block,
+                weights,
                 2 * _CLASS_BINS,
                 UNIT * self.weight,
             )
@@ -221,9 +219,9 @@ class Errors:
         """3 in all: see above for the proof."""
         return (3.0,)
 
-    def add_up(self, scores: FloatArray, block: Shard) -> IntArray:
+    def add_up(self, scores: FloatArray, y: FloatArray, weights: FloatArray) -> IntArray:
         """Return the sums of parts truncated to the grid; so far that a weight below 1 leaves them on it."""
-        y, weights = block.y, (block.weights * block.present)[..., None]
+        weights = weights[..., None]
         error = np.minimum(np.abs(np.clip(scores[..., 0], -1.0, 1.0) - y), self.largest) / self.largest
         parts = np.stack([np.full_like(y, 0.5), y / 2, y**2 / 2, error**2, error / 2], axis=-1)
         parts = np.where(weights == 1.0, truncate(parts, FRACTION_BITS), truncate(parts, FEATURE_BITS) * weights)

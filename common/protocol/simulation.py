@@ -11,7 +11,6 @@ import numpy as np
 
 from parley.common.data.shard import Shard
 from parley.common.data.sparse import SparseShard
-from parley.common.data.weighing import sizes
 from parley.common.encoding.fixed_point import from_wire, sum_of_answers, to_wire
 from parley.common.errors import InvalidInputError
 from parley.common.learning.model import Model
@@ -80,7 +79,7 @@ def _check_persons(shard: Shard, facts: FederationFacts) -> None:
     """
     if (shard.begins is not None) != (facts.unit == "person"):
         raise InvalidInputError("the shards' examples are persons and the run's are records, or the other way around")
-    if shard.begins is not None and int(sizes(shard.begins).max(initial=0)) > facts.most_rows:
+    if shard.persons is not None and int(shard.persons.sizes.max(initial=0)) > facts.most_rows:
         raise InvalidInputError(f"a person has more rows than the {facts.most_rows} that the parties agreed on")
 
 

@@ -132,11 +132,11 @@ def test_no_replaced_label_or_error_moves_the_sums_past_21_eighths_nor_a_dropped
     """Every pair of labels and errors of a fine grid, in integers; a pair attains each."""
     errors = Errors(largest)
     y, score = (part.ravel() for part in np.meshgrid(np.linspace(-1, 1, 33), np.linspace(-1.5, 1.5, 49)))
-    each = errors.add_up(score[:, None, None], Shard(np.ones((len(y), 1, 1)), y[:, None]))
+    each = errors.add_up(score[:, None, None], y[:, None], np.ones((len(y), 1)))
     most = max(int(np.abs(each - one).sum(axis=-1).max()) for one in each)
     assert most <= (Fraction(21, 8) + Fraction(1, 2**29)) * UNIT
     assert most / UNIT == pytest.approx(21 / 8, abs=1e-3)
-    none = errors.add_up(np.ones((1, 1, 1)), Shard(np.zeros((1, 1, 1)), np.ones((1, 1))))
+    none = errors.add_up(np.ones((1, 1, 1)), np.ones((1, 1)), np.zeros((1, 1)))
     dropped = int(np.abs(each - none).sum(axis=-1).max())
     assert max(most, dropped) == dropped == sum(errors.moves) * UNIT
 
@@ -146,7 +146,7 @@ def test_no_replaced_example_moves_counts_of_classes_past_their_sensitivity(k: i
     rng, kind = np.random.default_rng(5), ClassCells(k)
     y = np.repeat(encode_classes(np.arange(k), k), 40)
     scores = 8 * rng.normal(size=(len(y), 1, k))
-    sums = kind.add_up(scores, Shard(np.ones((len(y), 1, 1)), y[:, None]))
+    sums = kind.add_up(scores, y[:, None], np.ones((len(y), 1)))
     most = max(int(np.abs(sums - one).sum(axis=-1).max()) for one in sums)
     assert most == sum(kind.moves) * UNIT, "and one pair attains it"
     assert sum(kind.moves) <= 3
