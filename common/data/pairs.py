@@ -13,7 +13,7 @@ from typing import Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from parley.common.arrays import BoolArray, FloatArray, IntArray
+from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.weighing import Persons
 
 RowPlaces: TypeAlias = npt.NDArray[np.int32]
@@ -37,9 +37,8 @@ class Pairs:
     begins: IntArray
 
     @classmethod
-    def of(cls, begins: BoolArray, product: Callable[[RowPlaces, RowPlaces], FloatArray]) -> Self:
-        """Return the pairs of a shard whose persons begin so, (..., n); ``product`` multiplies rows by their places."""
-        persons = Persons(begins)
+    def of(cls, persons: Persons, product: Callable[[RowPlaces, RowPlaces], FloatArray]) -> Self:
+        """Return the pairs of a shard of these persons; ``product`` multiplies rows by their places."""
         sizes, left = persons.sizes, persons.left().reshape(-1)
         is_paired = persons.repeated((sizes > 1) & (sizes <= MOST_PAIRED)).reshape(-1)
         ones = [np.flatnonzero(is_paired & (left >= beyond)).astype(np.int32) for beyond in range(MOST_PAIRED)]

@@ -83,7 +83,7 @@ class Shard:
         They are made safe in place, without a copy.
         """
         if not (X.ndim == 2 and X.flags.c_contiguous and y.flags.c_contiguous and X.flags.writeable):  # noqa: PLR2004
-            return _weighed(Shard(X, y, norm=norm), weighing)
+            return weighed(Shard(X, y, norm=norm), weighing)
         mask = np.ones(y.shape, dtype=np.bool_)
         _make_safe(X, y, mask, norm)
         return assembled(Shard, X=X, y=y, mask=mask, norm=norm, weighing=weighing)
@@ -140,10 +140,10 @@ class Shard:
     @property
     def pairs(self) -> Pairs:
         """The products of rows of the same person, made once. Raises ValueError if examples are no persons."""
-        if self.begins is None:
+        if self.persons is None:
             raise ValueError("each row is an example")
         if not self._pairs:
-            self._pairs.append(Pairs.of(self.begins, lambda one, other: in_parts(one, other, self._products)))
+            self._pairs.append(Pairs.of(self.persons, lambda one, other: in_parts(one, other, self._products)))
         return self._pairs[0]
 
     def _products(self, one: RowPlaces, other: RowPlaces) -> FloatArray:
@@ -233,7 +233,7 @@ class Shard:
 
     def replaced(self, X: FloatArray) -> Shard:
         """Return the same examples with other rows (..., n, k), which are made safe in the 2-norm."""
-        return _weighed(Shard(X, self.y, self.mask), self.weighing)
+        return weighed(Shard(X, self.y, self.mask), self.weighing)
 
     def parties(self, most: int) -> Iterator[tuple[slice | EllipsisType, Shard]]:
         """Yield at most ``most`` parties of a stack at a time, in order, with the index of each.
@@ -269,7 +269,7 @@ class Shard:
         longest = max(shard.X.shape[-2] for shard in shards)
         X, y, mask = zip(*(_pad(shard, longest) for shard in shards), strict=True)
         stacked = Shard(np.stack(X), np.stack(y), np.stack(mask), self.norm)
-        return _weighed(stacked, Weighing.stacked([shard.weighing for shard in shards], longest))
+        return weighed(stacked, Weighing.stacked([shard.weighing for shard in shards], longest))
 
     def take(self, places: IntArray) -> Shard:
         """Return some rows of one party, in this order. Raises ValueError if those of a person do not stand together.
@@ -282,7 +282,7 @@ class Shard:
     def party(self, index: int) -> Shard:
         """Return the shard of one party of a stack, without its padding."""
         keep = self.mask[index]
-        weighing = self.weighing and self.weighing.at((slice(index, index + 1),), self.mask).kept(keep[None])
+        weighing = self.weighing and self.weighing.kept((index, keep))
         return Shard.adopt(self.X[index][keep], self.y[index][keep], self.norm, weighing)
 
     def pooled(self) -> Shard:
@@ -300,7 +300,7 @@ def keep(shard: Shard, **fields: Any) -> None:  # noqa: ANN401 -- its own
         object.__setattr__(shard, name, value)
 
 
-def _weighed(shard: Shard, weighing: Weighing | None) -> Shard:
+def weighed(shard: Shard, weighing: Weighing | None) -> Shard:
     """Return a shard that nobody else has yet, with its rows weighed so."""
     keep(shard, weighing=weighing)
     return shard

@@ -143,7 +143,7 @@ class SparseShard(Shard):
         n = self.y.shape[-1]
         places = index * n + np.flatnonzero(self.mask[index])
         keep = self.mask[index]
-        weighing = self.weighing and self.weighing.at((slice(index, index + 1),), self.mask).kept(keep[None])
+        weighing = self.weighing and self.weighing.kept((index, keep))
         return self._taken(places, self.y[index][keep], weighing)
 
     def pooled(self) -> Shard:

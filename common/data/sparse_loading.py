@@ -13,7 +13,7 @@ from parley.common.data.cells import AS_THEY_ARE, CellRules, Column, Entries
 from parley.common.data.columns import SparseFeatures
 from parley.common.data.faults import FaultKind
 from parley.common.data.loading import Loading
-from parley.common.data.shard import Shard, keep
+from parley.common.data.shard import Shard, weighed
 from parley.common.data.sparse import Matrix, SparseShard
 from parley.common.data.study import Study, training_first
 
@@ -95,8 +95,7 @@ class SparseLoading(Loading):
             places = training_first(n_read, self._share) if self._order is None else self._order.rows
             shard = shard.take(places)
             self._weights = self._weights[places] if self._weights_name else self._weights
-        keep(shard, weighing=self._weighing(n_rows))
-        return shard
+        return weighed(shard, self._weighing(n_rows))
 
     def _n_numbers(self, n_rows: int) -> int:  # noqa: ARG002
         return sum(int(part.nnz) for part in self._parts)

@@ -118,10 +118,10 @@ class Weighing:
             raise ValueError("the rows of a person must stay together")
         return Weighing(_locked(begins), given)
 
-    def kept(self, keep: BoolArray) -> Weighing:
-        """Return the weighing of the rows that are kept, an index (..., n), as one party's; the others are padding."""
-        begins = None if self.begins is None else _locked(self.begins[keep])
-        return Weighing(begins, None if self.given is None else _locked(self.given[keep]))
+    def kept(self, index: BoolArray | tuple[int, BoolArray]) -> Weighing:
+        """Return the weighing of rows (...) as one party's: all but padding, of all parties or of one, by its place."""
+        begins = None if self.begins is None else _locked(self.begins[index])
+        return Weighing(begins, None if self.given is None else _locked(self.given[index]))
 
     @staticmethod
     def stacked(weighings: Sequence[Weighing | None], n: int) -> Weighing | None:
@@ -217,7 +217,7 @@ class Several:
     persons: Persons
 
 
-def counted(codes: IntArray, weights: FloatArray | IntArray, n_codes: int) -> FloatArray:
+def counted_by_code(codes: IntArray, weights: FloatArray | IntArray, n_codes: int) -> FloatArray:
     """Return how many rows (..., n) have each code from 0 on, (..., n_codes), each row by its weight (..., n)."""
     stacked = codes.shape[:-1]
     n_parties = math.prod(stacked)

@@ -47,7 +47,7 @@ from parley.common.arrays import BoolArray, FloatArray, IntArray
 from parley.common.data.columns import Bounded, Category, Label, missing_policy
 from parley.common.data.shard import Shard
 from parley.common.data.study import Study
-from parley.common.data.weighing import counted
+from parley.common.data.weighing import counted_by_code
 from parley.common.encoding.classes import decode_classes
 from parley.common.encoding.fixed_point import FEATURE_BITS, UNIT
 from parley.common.errors import InvalidInputError
@@ -259,7 +259,7 @@ def _sums_of(
     if isinstance(column, Category | Label):
         if bins:
             raise InvalidInputError(
-                f"a histogram without bounds: column {column.name!r} has values, and each is counted"
+                f"a histogram without bounds: column {column.name!r} has values, and each is counted_by_code"
             )
         return ValueSums(column, position)
     if position is not None and not _shows_divisor(study):
@@ -280,4 +280,4 @@ def _shows_divisor(study: Study) -> bool:
 
 def _counts(codes: IntArray, weights: IntArray, n_codes: int) -> IntArray:
     """Return how many rows have each code, (..., n_codes), by weights in units of 2^-16; in units of 2^-32."""
-    return np.asarray(counted(codes, weights, n_codes).astype(np.int64) << FEATURE_BITS)
+    return np.asarray(counted_by_code(codes, weights, n_codes).astype(np.int64) << FEATURE_BITS)

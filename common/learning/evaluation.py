@@ -3,11 +3,11 @@
 Replacing one example moves each tally by a bounded 1-norm, so that noise of Laplace's law hides it (Dwork, McSherry,
 Nissim & Smith 2006). Of counts, it moves one down and another up, however many there are.
 
-*Two classes* are counted in two rounds: first the scores alone, in even steps between the largest that the public
+*Two classes* are counted_by_code in two rounds: first the scores alone, in even steps between the largest that the public
 weights allow; then, by class, the scores between edges that spread as the noisy first counts say (`spread_edges`). So
 bins lie where scores are, for a model of any scale and a class however rare.
 
-*More classes* are counted by true and predicted class, and for each class by its probability, for those of the class
+*More classes* are counted_by_code by true and predicted class, and for each class by its probability, for those of the class
 and for the others. The latter counts have less weight, because each example is in one for every class.
 
 *A real label.* An example is (1, y, y^2) / 2, u^2 and u / 2, y in [-1, 1] and u in [0, 1] being its error. With
@@ -49,7 +49,7 @@ from scipy.special import expit, log_softmax
 
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.shard import Shard
-from parley.common.data.weighing import counted
+from parley.common.data.weighing import counted_by_code
 from parley.common.encoding.classes import decode_classes
 from parley.common.encoding.fixed_point import FEATURE_BITS, FRACTION_BITS, UNIT, truncate, weights_on_grid
 from parley.common.learning.gradients import check_size
@@ -96,7 +96,7 @@ def tally(kind: Tally, shard: Shard, weights: FloatArray) -> IntArray:
 
 def _counts(cells: IntArray, weights: FloatArray, size: int, unit: float = UNIT) -> IntArray:
     """Count the rows (..., n) in each of ``size`` cells, (..., size), by their weights, in this unit."""
-    return np.asarray((counted(cells, weights, size) * unit).astype(np.int64))
+    return np.asarray((counted_by_code(cells, weights, size) * unit).astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class ScoreSteps:
         return np.linspace(-self.largest, self.largest, self.steps + 1)
 
     def add_up(self, scores: FloatArray, y: FloatArray, weights: FloatArray) -> IntArray:  # noqa: ARG002
-        """Return the counts; rounding may put a score beyond the ends, which is counted in the last step."""
+        """Return the counts; rounding may put a score beyond the ends, which is counted_by_code in the last step."""
         return _counts(np.searchsorted(self.edges[1:-1], scores[..., 0]), weights, self.steps)
 
 
@@ -151,7 +151,7 @@ class ScoreCells:
 
 
 CLASS_EDGES = np.array([-6.0, -4.0, -3.0, -2.0, -1.2, -0.4, 0.4, 1.2, 2.0, 3.0, 4.0])
-"""Log odds of the probabilities between which each of more than two classes is counted."""
+"""Log odds of the probabilities between which each of more than two classes is counted_by_code."""
 _CLASS_BINS = len(CLASS_EDGES) + 1
 
 

@@ -211,11 +211,6 @@ class FederationFacts:
             raise InvalidInputError("the algorithm asks about a study's columns, and the rows are of no study")
         return self.study
 
-    @property
-    def most_total_rows(self) -> IntArray:
-        """The most rows that each party's examples may have, (K,): as many as examples, unless these are persons."""
-        return self.n_examples * self.most_rows
-
     def examples(self, contributors: tuple[int, ...]) -> int:
         """Return how many examples these parties hold together."""
         return int(self.n_examples[list(contributors)].sum())

@@ -17,7 +17,7 @@ from sklearn.utils.validation import _check_sample_weight
 
 from parley.common.arrays import BoolArray, FloatArray, IntArray
 from parley.common.data.persons import PersonIndex, PersonOrder, keys_of_column
-from parley.common.data.shard import Shard, assembled
+from parley.common.data.shard import Shard, weighed
 from parley.common.data.study import Person
 from parley.common.data.weighing import Weighing
 from parley.common.encoding.texts import so_many
@@ -72,9 +72,8 @@ class WeighedRows:
         return tuple(words for of_rows, words in stated if of_rows is not None)
 
     def weigh(self, rows: Shard) -> Shard:
-        """Return a shard of the rows that count, in their order, as examples that count so."""
-        weighing = Weighing.of(rows.mask, self.begins, self.given)
-        return assembled(Shard, X=rows.X, y=rows.y, mask=rows.mask, norm=rows.norm, weighing=weighing)
+        """Return a new shard of the rows that count, in their order, as examples that count so."""
+        return weighed(rows, Weighing.of(rows.mask, self.begins, self.given))
 
 
 def _weights(X: FloatArray, sample_weight: npt.ArrayLike) -> FloatArray:
