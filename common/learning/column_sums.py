@@ -259,7 +259,7 @@ def _sums_of(
     if isinstance(column, Category | Label):
         if bins:
             raise InvalidInputError(
-                f"a histogram without bounds: column {column.name!r} has values, and each is counted_by_code"
+                f"a histogram without bounds: column {column.name!r} has values, and each is counted"
             )
         return ValueSums(column, position)
     if position is not None and not _shows_divisor(study):

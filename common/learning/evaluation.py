@@ -3,11 +3,11 @@
 Replacing one example moves each tally by a bounded 1-norm, so that noise of Laplace's law hides it (Dwork, McSherry,
 Nissim & Smith 2006). Of counts, it moves one down and another up, however many there are.
 
-*Two classes* are counted_by_code in two rounds: first the scores alone, in even steps between the largest that the public
+*Two classes* are counted in two rounds: first the scores alone, in even steps between the largest that the public
 weights allow; then, by class, the scores between edges that spread as the noisy first counts say (`spread_edges`). So
 bins lie where scores are, for a model of any scale and a class however rare.
 
-*More classes* are counted_by_code by true and predicted class, and for each class by its probability, for those of the class
+*More classes* are counted by true and predicted class, and for each class by its probability, for those of the class
 and for the others. The latter counts have less weight, because each example is in one for every class.
 
 *A real label.* An example is (1, y, y^2) / 2, u^2 and u / 2, y in [-1, 1] and u in [0, 1] being its error. With
@@ -119,7 +119,7 @@ class ScoreSteps:
         return np.linspace(-self.largest, self.largest, self.steps + 1)
 
     def add_up(self, scores: FloatArray, y: FloatArray, weights: FloatArray) -> IntArray:  # noqa: ARG002
-        """Return the counts; rounding may put a score beyond the ends, which is counted_by_code in the last step."""
+        """Return the counts; rounding may put a score beyond the ends, which is counted in the last step."""
         return _counts(np.searchsorted(self.edges[1:-1], scores[..., 0]), weights, self.steps)
 
 
@@ -151,7 +151,7 @@ class ScoreCells:
 
 
 CLASS_EDGES = np.array([-6.0, -4.0, -3.0, -2.0, -1.2, -0.4, 0.4, 1.2, 2.0, 3.0, 4.0])
-"""Log odds of the probabilities between which each of more than two classes is counted_by_code."""
+"""Log odds of the probabilities between which each of more than two classes is counted."""
 _CLASS_BINS = len(CLASS_EDGES) + 1
 
 
