@@ -102,10 +102,8 @@ class AverageMethod(Releases):
 
     def whole_noise(self, round: int) -> bool:
         """Whether every site adds all of its noise: unless the noise is on the answers and drawn once for all."""
-        mechanisms = {self.mechanism, *(site.mechanism or self.mechanism for site in self.sites)}
-        laws = {self.law, *(site.law or self.law for site in self.sites)}
-        whose = {self.calibration, *(site.calibration or self.calibration for site in self.sites)}
-        return self.noise == "sites" or mechanisms != {"output"} or len(laws) > 1 or len(whose) > 1
+        is_uniform = len(self.at_sites("law")) == len(self.at_sites("calibration")) == 1
+        return self.noise == "sites" or self.at_sites("mechanism") != {"output"} or not is_uniform
 
     def own_sites(self, facts: OwnFacts) -> tuple[SiteRelease, ...]:
         """Return the mechanisms of the parties that the facts are about.

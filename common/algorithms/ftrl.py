@@ -25,6 +25,7 @@ from parley.common.encoding.fixed_point import FRACTION_BITS, NORMS, Norm
 from parley.common.errors import InvalidInputError
 from parley.common.learning.model import Model
 from parley.common.privacy.events import Event, NoEvent
+from parley.common.privacy.guarantee import EXAMPLE_NAMES
 from parley.common.privacy.mechanisms.leader import COST_UNIT, LeaderTerms
 from parley.common.privacy.noise import Noise
 from parley.common.privacy.proofs import Draws, Proof
@@ -35,7 +36,6 @@ from parley.common.protocol.messages import Query, Question, Reply
 _BITS = 10
 """How many bits the wire may cut off of an integer, for the largest shards."""
 _ABSENT = -1.0
-_EXAMPLES = {"replace_one": "rows", "person": "persons"}
 
 
 @algorithm
@@ -58,7 +58,7 @@ class PrivateLeader(Algorithm):
         if "n_rounds" in given:
             return {}
         least = int(facts.n_examples.min())
-        of_smallest = f"as many as the smallest party has {_EXAMPLES[facts.unit]}"
+        of_smallest = f"as many as the smallest party has {EXAMPLE_NAMES[facts.unit]}"
         reason = of_smallest if least <= most_rounds else "as many as time and owners allow"
         return {"n_rounds": Choice(max(1, min(least, most_rounds)), reason)}
 
@@ -115,7 +115,7 @@ class PrivateLeader(Algorithm):
         if self.n_rounds > int(facts.n_examples.max()):
             raise InvalidInputError(
                 f"n_rounds is {self.n_rounds}, and no party has more than {int(facts.n_examples.max())} "
-                f"{_EXAMPLES[facts.unit]}: the stream ends early"
+                f"{EXAMPLE_NAMES[facts.unit]}: the stream ends early"
             )
         for index in own_indices(facts):
             self.terms(facts, index)

@@ -248,7 +248,7 @@ class Releases(Algorithm):
 
         Sites with a lambda of their own are left out; `_cautions_of` warns about them.
         """
-        if "paper" not in {self.calibration, *(site.calibration for site in self.sites)}:
+        if "paper" not in self.at_sites("calibration"):
             return ()
         overridden = {site.party for site in self.sites if site.regularization is not None}
         others = (index for index, party in enumerate(facts.parties) if party not in overridden)
@@ -310,9 +310,12 @@ class Releases(Algorithm):
     @property
     def noise_is_gaussian(self) -> bool:
         """Whether each site puts Gaussian noise on its minimiser."""
-        mechanisms = {self.mechanism, *(site.mechanism or self.mechanism for site in self.sites)}
-        laws = {self.law, *(site.law or self.law for site in self.sites)}
-        return mechanisms == {"output"} and laws == {"gaussian"}
+        return self.at_sites("mechanism") == {"output"} and self.at_sites("law") == {"gaussian"}
+
+    def at_sites(self, name: str) -> set[Any]:
+        """Return the values that a parameter has: the common one, and those that sites set for themselves."""
+        common = getattr(self, name)
+        return {common, *(getattr(site, name) or common for site in self.sites)}
 
     @property
     def roles(self) -> bool:

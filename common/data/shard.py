@@ -67,14 +67,14 @@ class Shard:
         norm: Norm = "euclidean",
         *,
         begins: BoolArray | None = None,
-        given: FloatArray | None = None,
+        row_weights: FloatArray | None = None,
     ) -> None:
         X, y = (np.array(values, dtype=np.float64, order="C") for values in (X, y))
         if X.ndim < 2 or y.shape != X.shape[:-1] or (mask is not None and mask.shape != y.shape):  # noqa: PLR2004
             raise ValueError(f"X must be (..., n, d) and y, mask (..., n); got {X.shape} and {y.shape}")
         mask = np.ones(y.shape, dtype=np.bool_) if mask is None else np.array(mask, dtype=np.bool_)
         _make_safe(X.reshape(-1, X.shape[-1]), y.reshape(-1), mask.reshape(-1), norm)
-        keep(self, X=X, y=y, mask=mask, norm=norm, weighing=Weighing.of(mask, begins, given))
+        keep(self, X=X, y=y, mask=mask, norm=norm, weighing=Weighing.of(mask, begins, row_weights))
 
     @classmethod
     def adopt(cls, X: FloatArray, y: FloatArray, norm: Norm, weighing: Weighing | None) -> Shard:

@@ -52,7 +52,7 @@ class SparseShard(Shard):
         norm: Norm = "euclidean",
         *,
         begins: BoolArray | None = None,
-        given: FloatArray | None = None,
+        row_weights: FloatArray | None = None,
     ) -> None:
         y = np.array(y, dtype=np.float64)
         mask = np.ones(y.shape, dtype=np.bool_) if mask is None else np.array(mask, dtype=np.bool_)
@@ -61,7 +61,7 @@ class SparseShard(Shard):
         safe: Matrix = csr_array(rows).astype(np.float64, copy=True)
         safe.check_format()  # an index beyond the columns would have products read what is no part of them
         safe = _made_safe(safe, y.reshape(-1), mask.reshape(-1), norm)
-        keep(self, rows=_locked(safe), y=y, mask=mask, norm=norm, weighing=Weighing.of(mask, begins, given))
+        keep(self, rows=_locked(safe), y=y, mask=mask, norm=norm, weighing=Weighing.of(mask, begins, row_weights))
 
     @staticmethod
     def of(shard: Shard) -> SparseShard:

@@ -33,26 +33,26 @@ _ONE = 2**WEIGHT_OF_ROW_BITS
 class Weighing:
     """Where persons begin, and what weights rows were given.
 
-    ``begins`` (..., n) says whether each row is the first of its person; None if each row is an example. ``given``
-    (..., n) are weights in [0, 1] on the grid of 2^-16; None if all are 1.
+    ``begins`` (..., n) says whether each row is the first of its person; None if each row is an example.
+    ``row_weights`` (..., n) are weights in [0, 1] on the grid of 2^-16; None if all are 1.
     """
 
     begins: BoolArray | None
-    given: FloatArray | None = None
+    row_weights: FloatArray | None = None
     _weights: list[FloatArray] = field(default_factory=list, repr=False)
     _persons: list[Persons] = field(default_factory=list, repr=False)
     _several: list[Several | None] = field(default_factory=list, repr=False)
 
     @classmethod
-    def of(cls, mask: BoolArray, begins: BoolArray | None, given: FloatArray | None) -> Self | None:
+    def of(cls, mask: BoolArray, begins: BoolArray | None, row_weights: FloatArray | None) -> Self | None:
         """Return the weighing of rows with this mask (..., n), made safe; None if each row is an example of weight 1.
 
         A weight that is no number counts as 0, others are put into [0, 1]; loading refuses them. Raises ValueError for
         arrays of another shape, and for padding within a person.
         """
-        if begins is None and given is None:
+        if begins is None and row_weights is None:
             return None
-        for values in (begins, given):
+        for values in (begins, row_weights):
             if values is not None and values.shape != mask.shape:
                 raise ValueError(f"begins and weights must be {mask.shape} as the mask is, not {values.shape}")
         if begins is not None:
@@ -61,10 +61,10 @@ class Weighing:
             begins |= ~mask
             if not bool(begins[..., 1:][~mask[..., :-1]].all()):
                 raise ValueError("padding stands within a person")
-        if given is not None:
-            safe = np.clip(np.nan_to_num(np.array(given, dtype=np.float64), nan=0.0), 0.0, 1.0)
-            given = np.trunc(safe * _ONE) / _ONE
-        return cls(_locked(begins), _locked(given))
+        if row_weights is not None:
+            safe = np.clip(np.nan_to_num(np.array(row_weights, dtype=np.float64), nan=0.0), 0.0, 1.0)
+            row_weights = np.trunc(safe * _ONE) / _ONE
+        return cls(_locked(begins), _locked(row_weights))
 
     @property
     def persons(self) -> Persons | None:
@@ -91,7 +91,7 @@ class Weighing:
         return self._weights[0]
 
     def _computed(self, mask: BoolArray) -> FloatArray:
-        own = mask * (1.0 if self.given is None else self.given)
+        own = mask * (1.0 if self.row_weights is None else self.row_weights)
         if (persons := self.persons) is None:
             return np.asarray(own, dtype=np.float64)
         reached = persons.running((own * _ONE).astype(np.int64)) // persons.repeated(persons.sizes)
@@ -100,28 +100,28 @@ class Weighing:
     def at(self, index: tuple[slice | EllipsisType | IntArray | None, ...], mask: BoolArray) -> Weighing:
         """Return the weighing of the rows that an index selects, of rows with this mask: each keeps its weight."""
         begins = None if self.begins is None else self.begins[index]
-        given = None if self.given is None else self.given[index]
-        return Weighing(begins, given, [self.weights(mask)[index]])
+        row_weights = None if self.row_weights is None else self.row_weights[index]
+        return Weighing(begins, row_weights, [self.weights(mask)[index]])
 
     def taken(self, places: IntArray) -> Weighing:
         """Return the weighing of some rows of one party, in this order.
 
         Raises ValueError if not all rows that are taken of a person stand together: it would be several.
         """
-        given = None if self.given is None else _locked(self.given[places])
+        row_weights = None if self.row_weights is None else _locked(self.row_weights[places])
         if self.begins is None:
-            return Weighing(None, given)
+            return Weighing(None, row_weights)
         persons = np.cumsum(self.begins)[places]
         begins = np.ones(len(places), dtype=np.bool_)
         begins[1:] = persons[1:] != persons[:-1]
         if int(begins.sum()) > len(np.unique(persons)):
             raise ValueError("the rows of a person must stay together")
-        return Weighing(_locked(begins), given)
+        return Weighing(_locked(begins), row_weights)
 
     def kept(self, index: BoolArray | tuple[int, BoolArray]) -> Weighing:
         """Return the weighing of rows (...) as one party's: all but padding, of all parties or of one, by its place."""
         begins = None if self.begins is None else _locked(self.begins[index])
-        return Weighing(begins, None if self.given is None else _locked(self.given[index]))
+        return Weighing(begins, None if self.row_weights is None else _locked(self.row_weights[index]))
 
     @staticmethod
     def stacked(weighings: Sequence[Weighing | None], n: int) -> Weighing | None:
@@ -131,8 +131,8 @@ class Weighing:
             return None
         if len(present) < len(weighings):
             raise ValueError(_UNLIKE)
-        begins, given = ([getattr(one, name) for one in present] for name in ("begins", "given"))
-        return Weighing(_stacked(begins, n, fill=True), _stacked(given, n, fill=0.0))
+        begins, row_weights = ([getattr(one, name) for one in present] for name in ("begins", "row_weights"))
+        return Weighing(_stacked(begins, n, fill=True), _stacked(row_weights, n, fill=0.0))
 
 
 _UNLIKE = "shards of persons, or of weighted rows, and other shards cannot be stacked"

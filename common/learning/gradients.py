@@ -234,7 +234,7 @@ def _lengths_l1(q: FloatArray) -> IntArray:
 def _weighted(loss: Loss, block: Shard, slopes: FloatArray) -> FloatArray:
     """Return slopes (..., n) or (..., n, K) times the weights of classes, and those that rows were given."""
     slopes = loss.weighted(slopes, block.y)
-    if block.weighing is None or (own := block.weighing.given) is None:
+    if block.weighing is None or (own := block.weighing.row_weights) is None:
         return slopes
     return np.asarray(slopes * own.reshape(*own.shape, *(1,) * (slopes.ndim - own.ndim)))
 

@@ -39,13 +39,13 @@ class WeighedRows:
     """The rows of arrays that a fit counts, by person.
 
     ``places`` (m,) are where they stand. ``begins`` (m,) says whether each is the first of its person, and ``person``
-    states it in the study of the run; both are None if each row is an example. ``given`` (m,) are weights in [0, 1],
-    which count in multiples of 2^-16; None if all are 1.
+    states it in the study of the run; both are None if each row is an example. ``row_weights`` (m,) are in [0, 1],
+    and count in multiples of 2^-16; None if all are 1.
     """
 
     places: IntArray
     begins: BoolArray | None
-    given: FloatArray | None
+    row_weights: FloatArray | None
     person: Person | None
 
     @classmethod
@@ -53,12 +53,12 @@ class WeighedRows:
         cls, X: FloatArray, sample_weight: npt.ArrayLike | None, groups: npt.ArrayLike | None, most_rows: int
     ) -> Self:
         """Read the weights and groups of examples X (n, d). Raises ValueError that says what is wrong with them."""
-        given = None if sample_weight is None else _weights(X, sample_weight)
+        row_weights = None if sample_weight is None else _weights(X, sample_weight)
         if groups is None:
-            return cls(np.arange(len(X)), None, given, None)
+            return cls(np.arange(len(X)), None, row_weights, None)
         person = Person(column="group", most_rows=int(most_rows))
         order = _by_person(groups, len(X), person)
-        return cls(order.rows, order.begins, None if given is None else given[order.rows], person)
+        return cls(order.rows, order.begins, None if row_weights is None else row_weights[order.rows], person)
 
     @property
     def n_examples(self) -> int:
@@ -68,12 +68,12 @@ class WeighedRows:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What a promise to these examples assumes, in words."""
-        stated = ((self.begins, _PERSONS), (self.given, _WEIGHED))
+        stated = ((self.begins, _PERSONS), (self.row_weights, _WEIGHED))
         return tuple(words for of_rows, words in stated if of_rows is not None)
 
     def weigh(self, rows: Shard) -> Shard:
         """Return a new shard of the rows that count, in their order, as examples that count so."""
-        return weighed(rows, Weighing.of(rows.mask, self.begins, self.given))
+        return weighed(rows, Weighing.of(rows.mask, self.begins, self.row_weights))
 
 
 def _weights(X: FloatArray, sample_weight: npt.ArrayLike) -> FloatArray:

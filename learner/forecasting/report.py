@@ -38,6 +38,7 @@ from parley.common.client.party import PartyClient
 from parley.common.errors import BudgetExhaustedError, InvalidInputError, ParleyError
 from parley.common.forecast.forecast import Forecast, NoForecast, forecast
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Cost, exhausted
+from parley.common.privacy.guarantee import UNIT_NAMES
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts
 from parley.common.runs.consent import Objection, OwnerRules, ReviewedRun, dear
@@ -477,7 +478,7 @@ async def _foresee(review: Review, time: RoundTime) -> ForecastView:
         parameters=spec.parameters,
         chosen=dict(review.chosen),
         rounds=len(spec.questions()),
-        unit="person" if spec.study.person else "record",
+        unit=UNIT_NAMES[spec.study.unit],
         evaluation=review.words,
         shared=await asyncio.to_thread(promised_to_shared, algorithm, facts),
         outcome=OutcomeView.of(outcome) if isinstance(outcome, Forecast) else None,

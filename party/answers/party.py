@@ -108,7 +108,7 @@ def digest_rows(shard: Shard) -> bytes:
     else:
         arrays = {"X": shard.X, "y": shard.y}
     if shard.weighing is not None:
-        of_rows = {"begins": shard.weighing.begins, "weights": shard.weighing.given}
+        of_rows = {"begins": shard.weighing.begins, "weights": shard.weighing.row_weights}
         arrays |= {name: values for name, values in of_rows.items() if values is not None}
     head = {name: [array.dtype.str, *array.shape] for name, array in arrays.items()}
     digest = hashlib.sha256(json.dumps([head, shard.shape, shard.norm]).encode())

@@ -53,7 +53,7 @@ def _arrays() -> Iterator[AnyArray]:
         yield loaded.shard.X
     yield loaded.shard.y
     weighing = loaded.shard.weighing
-    for values in (weighing.begins, weighing.given) if weighing else (None, None):
+    for values in (weighing.begins, weighing.row_weights) if weighing else (None, None):
         yield np.zeros(0) if values is None else values
     yield np.array([loaded.clipped_share, loaded.dropped_share])
     for shares in (loaded.clipped, loaded.others):

@@ -21,6 +21,7 @@ from parley.common.data.weighing import Weighing
 from parley.common.errors import InvalidDataError, InvalidInputError
 from parley.common.extras import require_extra
 from parley.common.files.studies import read_study
+from parley.common.privacy.guarantee import EXAMPLE_NAMES
 from parley.common.service.child import receive_arrays
 from parley.party.data.loader import Task
 from parley.party.settings import Data, PartySettings, StudySettings
@@ -92,8 +93,10 @@ def load_holding(settings: PartySettings, held: StudySettings | None = None, *, 
     loaded = load_apart(entry.data, study) if apart else load_here(entry.data, study)
     holding = Holding(study, loaded)
     if holding.n_examples < settings.policy.minimum_rows:
-        units = "persons" if study.person else "rows"
-        raise InvalidDataError(f"the data has fewer {units} than policy.minimum_rows = {settings.policy.minimum_rows}")
+        examples = EXAMPLE_NAMES[study.unit]
+        raise InvalidDataError(
+            f"the data has fewer {examples} than policy.minimum_rows = {settings.policy.minimum_rows}"
+        )
     return holding
 
 
@@ -131,7 +134,7 @@ def load_apart(data: Data, study: Study, places: tuple[int, int | None] | None =
     whose, counts = (begins if study.person else None), (weights if study.row_weights else None)
     if study.sparse:
         matrix: Matrix = csr_array((rows[0], rows[1], rows[2]), shape=(len(y), study.n_features))
-        shard: Shard = SparseShard(matrix, y, norm=study.norm, begins=whose, given=counts)
+        shard: Shard = SparseShard(matrix, y, norm=study.norm, begins=whose, row_weights=counts)
     else:
         shard = Shard.adopt(rows[0], y, study.norm, Weighing.of(np.ones(len(y), np.bool_), whose, counts))
     clipped_share, dropped_share = shares.tolist()

@@ -281,20 +281,20 @@ def main() -> None:
     parser.add_argument("--colluders", type=int, default=0, help="owners whose noise may be subtracted")
     parser.add_argument("--epsilon", type=float, nargs="+", default=[0.3, 1.0, 3.0])
     parser.add_argument("--label", choices=tuple(GOALS), nargs="+", default=tuple(GOALS))
-    given = parser.parse_args()
+    options = parser.parse_args()
     all_met = True
-    for label in given.label:
-        began, trial = time.monotonic(), Trial.of(label, given.colluders)
+    for label in options.label:
+        began, trial = time.monotonic(), Trial.of(label, options.colluders)
         print(f"\n{label}: {trial.populations()}\n{_HEADINGS}")
-        for study, draws in ((PATIENTS, given.draws), (VISITS, given.visit_draws)):
-            for epsilon in (None, *given.epsilon) if draws else ():
+        for study, draws in ((PATIENTS, options.draws), (VISITS, options.visit_draws)):
+            for epsilon in (None, *options.epsilon) if draws else ():
                 line, mean, error = trial.line(study, epsilon, 1 if epsilon is None else draws)
                 goal = GOALS[label].get(epsilon or 0.0, 0.0) if study.person else 0.0
                 all_met &= mean.by_visits + 2 * error >= goal
                 print(line + (f"   {judged(mean.by_visits, error, goal)}" if goal else ""), flush=True)
         print(f"{time.monotonic() - began:.0f} s")
     print("\nwhat hiding a visit is worth to a patient of so many visits: epsilon at the same delta")
-    print(*prices(given.epsilon), sep="\n")
+    print(*prices(options.epsilon), sep="\n")
     sys.exit(not all_met)
 
 

@@ -61,7 +61,7 @@ def alone(rng: np.random.Generator, X: FloatArray, y: FloatArray, given: FloatAr
     n_rows = np.where(rng.random(len(X)) < 0.2, 1, rng.integers(1, MOST_ROWS + 1, len(X)))
     mask = np.arange(MOST_ROWS) < n_rows[:, None]
     begins = ~mask | (np.arange(MOST_ROWS) == 0)
-    return Shard(X, y, mask, begins=begins, given=given)
+    return Shard(X, y, mask, begins=begins, row_weights=given)
 
 
 def slopes_of(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
@@ -229,7 +229,7 @@ def test_a_person_of_many_rows_loses_next_to_nothing_by_rounding(loss: Loss, cli
 def test_a_rows_own_weight_scales_its_slope() -> None:
     shard, weights = some(4, 300, Logistic())
     given = np.random.default_rng(4).integers(0, 5, 300) / 4
-    records, weighted = Shard(shard.X, shard.y), Shard(shard.X, shard.y, given=given)
+    records, weighted = Shard(shard.X, shard.y), Shard(shard.X, shard.y, row_weights=given)
     each = [given[i] * gradient_sum(Logistic(), records.view(slice(i, i + 1)), weights) / UNIT for i in range(300)]
     assert np.allclose(gradient_sum(Logistic(), weighted, weights) / UNIT, np.sum(each, axis=0), atol=300 * 2**-15)
 

@@ -74,7 +74,7 @@ def test_a_person_of_equal_rows_counts_as_one_row(loss: Loss, n: int, d: int) ->
 @pytest.mark.parametrize(("n", "d"), [(20, 3), (4, 60)], ids=["many", "few"])
 def test_the_minimiser_of_weighted_rows_is_scipys(loss: Loss, n: int, d: int) -> None:
     shard = persons(2, np.random.default_rng(3).integers(1, 9, n), d, loss)
-    shard = Shard(shard.X, shard.y, begins=shard.begins, given=np.random.default_rng(4).random(len(shard.y)))
+    shard = Shard(shard.X, shard.y, begins=shard.begins, row_weights=np.random.default_rng(4).random(len(shard.y)))
 
     def value(w: FloatArray) -> float:
         return float((shard.weights * loss.value(shard.X @ w, shard.y)).sum() + 0.2 * w @ w)
