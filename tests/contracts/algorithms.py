@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,10 @@ from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.columns import Category, Feature, Label
 from parley.common.data.shard import Shard
 from parley.common.data.study import Study
+from parley.common.encoding.fixed_point import UNIT
 from parley.common.learning.losses import Logistic
 from parley.common.learning.model import Model
+from parley.common.privacy.events import LaplaceEvent
 from parley.common.privacy.noise import Noise, NoNoise
 from parley.common.privacy.proofs import Additive
 from parley.common.protocol.algorithm import Algorithm
@@ -217,6 +220,21 @@ def federation(case: Case, seed: int = 1) -> tuple[Shard, FederationFacts]:
 def exact(case: Case, query: Query, shard: Shard, facts: FederationFacts) -> IntArray:
     """Return the answer without its noise."""
     return case.answer(query, shard, facts, NoNoise())
+
+
+def beyond(case: Case, query: Query, pair: tuple[Shard, Shard], facts: FederationFacts) -> tuple[int, float]:
+    """How many parties of a stack move answers past the sensitivity, exactly, and the largest move in parts of it.
+
+    Each party has a neighbour in the other stack. The norm is that of the noise.
+    """
+    event, proof = case.algorithm.event(query.round, facts.of(0)), case.algorithm.proof(query, facts.of(0))
+    assert isinstance(proof, Additive)
+    p = 1 if isinstance(proof.law or event, LaplaceEvent) else 2
+    moved = exact(case, query, pair[0], facts) - exact(case, query, pair[1], facts)
+    bounds = np.resize(case.algorithm.sensitivity(query, seen(facts)), len(moved)).tolist()
+    moves = [sum(abs(v) ** p for v in row) for row in moved.tolist()]  # Python's integers: exact
+    violations = sum(move > (Fraction(bound) * UNIT) ** p for move, bound in zip(moves, bounds, strict=True))
+    return violations, max(move ** (1 / p) / UNIT / bound for move, bound in zip(moves, bounds, strict=True))
 
 
 def conversation(case: Case, facts: FederationFacts, seed: int) -> tuple[list[Query], Model]:

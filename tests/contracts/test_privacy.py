@@ -6,32 +6,27 @@ That the noise is what its event says is proven in `tests.contracts.test_proofs`
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from itertools import chain
 
 import numpy as np
 
 from parley.common.algorithms.release import Releases
-from parley.common.encoding.fixed_point import UNIT
 from parley.common.learning.losses import Logistic
 from parley.common.privacy.events import (
     DrawEvent,
-    LaplaceEvent,
     NonPrivateEvent,
 )
 from parley.common.privacy.noise import SystemNoise
-from parley.common.privacy.proofs import Additive
 from parley.common.protocol.messages import Query
 from parley.common.runs.pricing import events, guarantees, transcript
 from tests.contracts.algorithms import (
     ADDITIVE,
     CASES,
     Case,
+    beyond,
     conversation,
     each_of,
-    exact,
     federation,
-    seen,
 )
 from tests.contracts.proving import neighbours, queries
 
@@ -62,20 +57,13 @@ def test_no_neighbour_moves_an_answer_past_its_sensitivity(case: Case) -> None:
     rng = np.random.default_rng(3)
     n_pairs, violations, largest = 0, 0, 0.0
     for n in (1, 12):
-        shard, other = neighbours(rng, N_NEIGHBOURS, n, case.algorithm.adjacency)
+        pair = neighbours(rng, N_NEIGHBOURS, n, case.algorithm.adjacency)
         weights = (1.0, 0.25) if n == 1 and case.algorithm.weighs_classes else ()
         facts = case.equal_facts(N_NEIGHBOURS, n, loss=Logistic(class_weights=weights))
         n_pairs += N_NEIGHBOURS
         for query in chain.from_iterable(queries(question, rng) for question in each_question(case)):
-            event, proof = case.algorithm.event(query.round, facts.of(0)), case.algorithm.proof(query, facts.of(0))
-            assert isinstance(proof, Additive)
-            p = 1 if isinstance(proof.law or event, LaplaceEvent) else 2
-            moved = exact(case, query, shard, facts) - exact(case, query, other, facts)
-            bounds = np.resize(case.algorithm.sensitivity(query, seen(facts)), N_NEIGHBOURS).tolist()
-            for row, bound in zip(moved.tolist(), bounds, strict=True):
-                move = sum(abs(v) ** p for v in row)  # Python's integers: exact
-                violations += move > (Fraction(bound) * UNIT) ** p
-                largest = max(largest, move ** (1 / p) / UNIT / bound)
+            n_beyond, farthest = beyond(case, query, pair, facts)
+            violations, largest = violations + n_beyond, max(largest, farthest)
     print(
         f"{case.name}: {n_pairs:,} neighbours: {violations} violations; the largest move is {largest:.4f} of the bound"
     )
