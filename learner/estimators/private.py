@@ -9,12 +9,11 @@ JMLR 2011; Kifer, Smith & Thakurta, COLT 2012; Jain & Thakurta, ICML 2014) and o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from scipy.special import expit, softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -32,8 +31,8 @@ from parley.common.privacy.calibration import check_budget
 from parley.common.privacy.mechanisms.site import SiteCalibration
 from parley.common.privacy.payer import Payer
 from parley.learner.estimators.array_runs import ArrayRun, Bounds, Seed, check_kinds, features_of
-from parley.learner.estimators.budget import EstimatorError, as_estimator_errors, check_number
-from parley.learner.estimators.weighed_rows import WeighedRows
+from parley.learner.estimators.budget import EstimatorError, check_number
+from parley.learner.estimators.weighed_rows import ArrayEstimator, WeighedRows
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -51,7 +50,7 @@ def _gives_probabilities(estimator: PrivateClassifier) -> bool:
     return estimator.loss == "logistic"
 
 
-class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class PrivateClassifier(ClassifierMixin, ArrayEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A linear classifier, (epsilon, delta)-private for one row, or person, replaced, by scikit-learn's conventions.
 
     >>> from sklearn.datasets import load_digits
@@ -105,8 +104,6 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     as Parley has them.
     """
 
-    __metadata_request__fit = MappingProxyType({"groups": True})
-
     def __init__(  # noqa: PLR0913 -- scikit-learn's way: a keyword each
         self,
         *,
@@ -143,23 +140,6 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         self.most_rows = most_rows
         self.budget = budget
         self.random_state = random_state
-
-    def fit(
-        self,
-        X: npt.ArrayLike,
-        y: npt.ArrayLike,
-        sample_weight: npt.ArrayLike | None = None,
-        groups: npt.ArrayLike | None = None,
-    ) -> Self:
-        """Train on examples X (n, d) of classes y (n,).
-
-        All rows of one of the ``groups`` (n,) are one person, and hidden together. ``sample_weight`` (n,) has weights
-        in [0, 1]; rows of weight 0 teach nothing, but count in n. Raises EstimatorError, a ValueError, for invalid
-        parameters, such as missing bounds, and ValueError for groups or weights that cannot be right.
-        """
-        with as_estimator_errors():
-            rows, labels = validate_data(self, X, y, dtype=np.float64)
-            return self._fit(rows, labels, sample_weight, groups)
 
     def _fit(
         self,

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from parley.common.algorithms import AUTO
@@ -23,9 +23,9 @@ from parley.common.data.study import SquaredLoss, Study
 from parley.common.privacy.calibration import check_budget
 from parley.common.privacy.payer import Payer
 from parley.learner.estimators.array_runs import ArrayRun, Bounds, Seed, check_kinds, features_of
-from parley.learner.estimators.budget import EstimatorError, as_estimator_errors
+from parley.learner.estimators.budget import EstimatorError
 from parley.learner.estimators.private import PrivateClassifier
-from parley.learner.estimators.weighed_rows import WeighedRows
+from parley.learner.estimators.weighed_rows import ArrayEstimator, WeighedRows
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -79,7 +79,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         self.random_state = random_state
 
 
-class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class PrivateLinearRegression(RegressorMixin, ArrayEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Linear regression by least squares, (epsilon, delta)-private for one row, or person, replaced by another.
 
     >>> X = np.random.default_rng(0).uniform(0, 10, size=(2000, 2))
@@ -97,7 +97,7 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
     ``guarantee_``, ``epsilon_spent_``, ``choices_``, ``study_`` and ``model_``.
     """
 
-    __metadata_request__fit = MappingProxyType({"groups": True})
+    _validation = MappingProxyType({"y_numeric": True})
 
     def __init__(  # noqa: PLR0913 -- scikit-learn's way: a keyword each
         self,
@@ -123,23 +123,6 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self.most_rows = most_rows
         self.budget = budget
         self.random_state = random_state
-
-    def fit(
-        self,
-        X: npt.ArrayLike,
-        y: npt.ArrayLike,
-        sample_weight: npt.ArrayLike | None = None,
-        groups: npt.ArrayLike | None = None,
-    ) -> Self:
-        """Train on examples X (n, d) with numbers y (n,).
-
-        All rows of one of the ``groups`` (n,) are one person, and hidden together. ``sample_weight`` (n,) has weights
-        in [0, 1]; rows of weight 0 teach nothing, but count in n. Raises EstimatorError, a ValueError, for invalid
-        parameters, such as missing bounds, and ValueError for groups or weights that cannot be right.
-        """
-        with as_estimator_errors():
-            rows, labels = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-            return self._fit(rows, labels, sample_weight, groups)
 
     def predict(self, X: npt.ArrayLike) -> FloatArray:
         """Return the predicted numbers (n,) of rows (n, d), in the unit of y and within its bounds."""

@@ -9,11 +9,15 @@ the order of their first rows, so that groups of one row each are the rows as th
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils.validation import _check_sample_weight
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from parley.common.arrays import BoolArray, FloatArray, IntArray
 from parley.common.data.persons import PersonIndex, PersonOrder, keys_of_column
@@ -21,7 +25,7 @@ from parley.common.data.shard import Shard, weighed
 from parley.common.data.study import Person
 from parley.common.data.weighing import Weighing
 from parley.common.encoding.texts import so_many
-from parley.learner.estimators.budget import EstimatorError
+from parley.learner.estimators.budget import EstimatorError, as_estimator_errors
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -74,6 +78,41 @@ class WeighedRows:
     def weigh(self, rows: Shard) -> Shard:
         """Return a new shard of the rows that count, in their order, as examples that count so."""
         return weighed(rows, Weighing.of(rows.mask, self.begins, self.row_weights))
+
+
+class ArrayEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A model that is trained on arrays, whose rows may be persons' and may have weights."""
+
+    __metadata_request__fit = MappingProxyType({"groups": True})
+    _validation: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """What scikit-learn checks of arrays besides."""
+
+    def fit(
+        self,
+        X: npt.ArrayLike,
+        y: npt.ArrayLike,
+        sample_weight: npt.ArrayLike | None = None,
+        groups: npt.ArrayLike | None = None,
+    ) -> Self:
+        """Train on examples X (n, d) of classes, or with numbers, y (n,).
+
+        All rows of one of the ``groups`` (n,) are one person, and hidden together. ``sample_weight`` (n,) has weights
+        in [0, 1]; rows of weight 0 teach nothing, but count in n. Raises EstimatorError, a ValueError, for invalid
+        parameters, such as missing bounds, and ValueError for groups or weights that cannot be right.
+        """
+        with as_estimator_errors():
+            rows, labels = validate_data(self, X, y, dtype=np.float64, **self._validation)
+            return self._fit(rows, labels, sample_weight, groups)
+
+    @abstractmethod
+    def _fit(
+        self,
+        X: FloatArray,
+        y: npt.NDArray[Any],
+        sample_weight: npt.ArrayLike | None,
+        groups: npt.ArrayLike | None,
+    ) -> Self:
+        """Train on examples that scikit-learn has checked."""
 
 
 def _weights(X: FloatArray, sample_weight: npt.ArrayLike) -> FloatArray:
