@@ -87,10 +87,11 @@ class FederationFacts:
     ) -> FederationFacts:
         """Build facts of parties with equal budgets; ``terms`` are the remaining fields.
 
-        By default all parties must contribute.
+        By default all parties must contribute, and examples and their rows are as the ``study`` has them, if it is one.
         """
-        k = len(n_examples)
-        defaults = {"parties": tuple(f"party-{i + 1}" for i in range(k)), "minimum_contributors": k} | terms
+        k, study = len(n_examples), terms.get("study")
+        of_study = {name: getattr(study, name) for name in ("row_entries", "unit", "most_rows")} if study else {}
+        defaults = {"parties": tuple(f"party-{i + 1}" for i in range(k)), "minimum_contributors": k} | of_study | terms
         return FederationFacts(
             n_examples=np.asarray(n_examples, dtype=np.int64),
             epsilon=np.full(k, epsilon),

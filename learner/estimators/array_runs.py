@@ -84,8 +84,6 @@ class ArrayRun:
             loss=build_loss(study),
             study=study,
             secure_sum=owners > 1,
-            unit=study.unit,
-            most_rows=study.most_rows,
         )
         runs = (cls(name, facts, *settled) for settled in settlements(name, parameters, facts))
         preferred = next(runs)

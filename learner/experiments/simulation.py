@@ -20,7 +20,7 @@ import numpy as np
 from parley.common.algorithms import AUTO, REGISTRY, build_algorithm, fixed_parameters, settle
 from parley.common.arrays import FloatArray
 from parley.common.data.shard import Shard
-from parley.common.data.study import Study, StudyKind
+from parley.common.data.study import StudyKind
 from parley.common.errors import InvalidInputError
 from parley.common.learning.metrics import accuracy, r_squared, rmse
 from parley.common.learning.model import Model
@@ -365,17 +365,10 @@ def deal_repetition(
         secure_sum=settings.reveal == "sum",
         colluders=settings.colluders,
         norm=train.norm,
-        **_of_study(dataset.study),
+        study=dataset.study,
         **terms,
     )
     return deal(train, sizes), test, facts
-
-
-def _of_study(study: Study | None) -> dict[str, Any]:
-    """Return the facts that follow from the data's study, if there is one."""
-    if study is None:
-        return {}
-    return {"study": study, "row_entries": study.row_entries, "unit": study.unit, "most_rows": study.most_rows}
 
 
 def _public_rows_of(settings: SimulationSettings) -> PublicRowsNeeded:

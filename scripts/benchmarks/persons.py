@@ -168,7 +168,7 @@ class Trial:
         facts = FederationFacts.uniform(
             np.array([int(part.n_examples) for part in owned]),
             epsilon=epsilon or 1.0, delta=DELTA, n_features=study.n_features, loss=build_loss(study), study=study,
-            secure_sum=True, colluders=self.colluders, unit=study.unit, most_rows=study.most_rows,
+            secure_sum=True, colluders=self.colluders,
         )  # fmt: skip
         if epsilon is None:
             algorithm = build_algorithm("pooled", {"regularization": LAMBDA})
