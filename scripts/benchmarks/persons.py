@@ -188,9 +188,9 @@ class Trial:
         """Return a line of the table, its figures in the mean over draws, and the standard error of the first."""
         many = [self.figures(study, epsilon, draw) for draw in range(draws)]
         mean = Figures(*map(fmean, zip(*many, strict=True)))
-        hidden = "nothing" if epsilon is None else "a visit" if study.person is None else "a person"
-        words = f"{hidden if epsilon else 'nothing, of ' + ('visits' if study.person is None else 'persons')}"
-        spread = pstdev(one.by_visits for one in many)
+        one, all_of_them = ("visit", "visits") if study.person is None else ("person", "persons")
+        words = f"nothing, of {all_of_them}" if epsilon is None else f"a {one}"
+        spread = pstdev(figures.by_visits for figures in many)
         return (
             (
                 f"{words:22} {epsilon or '':>4} {mean.by_visits:9.4f} {spread:7.4f} {mean.by_persons:10.4f} "
