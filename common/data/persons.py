@@ -16,6 +16,7 @@ and so are the rows of a person. Those beyond the most rows that a study lets a 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from unicodedata import normalize
@@ -41,12 +42,12 @@ _DIGITS = 18
 """So many digits are a number below 2^63."""
 _MOST_ZEROS = 40
 """A whole number that would end in more zeros stays a text: identifiers of digits and letters may look like it."""
-_PARTITION_BITS = 6
-"""Keys are put in order by 64 parts, so that a processor's cache holds each."""
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 """An odd number, near 2^64 over the golden ratio: the highest bits of its products with keys spread evenly."""
 
-_DIGIT, _NUMERIC, _OTHER, _FOREIGN, _CAPITAL = 0, 1, 2, 4, 8
+_DIGIT, _NUMERIC, _OTHER, _FOREIGN = 0, 1, 2, 4
+_CAPITAL = ord("a") - ord("A")
+"""The kind of a capital is also how far its small letter is from it."""
 _KINDS = np.full(256, _OTHER, dtype=np.uint8)
 _KINDS[128:] = _FOREIGN
 _KINDS[list(b"0123456789")] = _DIGIT
@@ -54,9 +55,10 @@ _KINDS[list(b"+-.,")] = _NUMERIC
 _KINDS[list(range(ord("A"), ord("Z") + 1))] = _OTHER | _CAPITAL
 _KINDS[ord("e")] = _NUMERIC
 _KINDS[ord("E")] = _NUMERIC | _CAPITAL
-_LOWER = np.arange(256, dtype=np.uint8)
-_LOWER[ord("A") : ord("Z") + 1] += 32
-_TENS = 10 ** np.arange(_DIGITS, dtype=np.int64)
+_TOGETHER = 2**13
+"""So many identifiers are worked on together: a processor's cache holds what is worked out of them."""
+_LONG = 2**8
+"""Longer texts, in bytes, become keys one by one: those beside them need not wait for their last places."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,10 +163,12 @@ def _grouped(keys: IntArray, spelt: IntArray | None, missing: BoolArray) -> tupl
     A row without an identifier is a person by itself.
     """
     alike, is_first = 0, np.ones(len(keys), dtype=np.bool_)
-    part = (_spread(keys) >> np.uint64(64 - _PARTITION_BITS)).astype(np.uint8)
-    part[missing] = 2**_PARTITION_BITS
+    part = _parts_of(keys)
     by_person = np.argsort(part, kind="stable").astype(np.int32)
-    ends = np.cumsum(np.bincount(part, minlength=2**_PARTITION_BITS + 1)[:-1])
+    if missing.any():
+        alone = missing[by_person]
+        by_person = np.append(by_person[~alone], by_person[alone])
+    ends = np.cumsum(np.bincount(part[~missing], minlength=2**8))
     del part
     for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
         rows = by_person[start:end]
@@ -177,33 +181,38 @@ def _grouped(keys: IntArray, spelt: IntArray | None, missing: BoolArray) -> tupl
     return by_person, is_first, alike
 
 
-def _spread(keys: IntArray) -> npt.NDArray[np.uint64]:
-    """Return a permutation of all 64-bit numbers, of keys (n,)."""
-    return np.asarray(keys.view(np.uint64) * _SPREAD)
+def _parts_of(keys: IntArray) -> npt.NDArray[np.uint8]:
+    """Return one of 256 parts for each key (n,): a part is put in order by itself, in a processor's cache."""
+    parts = np.empty(len(keys), dtype=np.uint8)
+    for start in range(0, len(keys), _TOGETHER):
+        some = slice(start, start + _TOGETHER)
+        parts[some] = keys[some].view(np.uint64) * _SPREAD >> np.uint64(64 - 8)
+    return parts
 
 
 def _sorting(keys: IntArray) -> IntArray:
     """Return an order of keys (n,) that has equal ones side by side, and these in their own order.
 
-    Numbers of their highest spread bits and, below, of their places are sorted: that is faster than to sort places. Two
-    keys may agree in these bits; then all are sorted by themselves.
+    It sorts by 16 bits at a time, the lowest first: NumPy counts numbers of so few bits, and compares none. It ends as
+    soon as keys that agree so far are equal.
     """
-    bits = np.uint64(max(len(keys) - 1, 1).bit_length())
-    places = np.arange(len(keys), dtype=np.uint64)
-    numbers = np.sort(((_spread(keys) << np.uint64(_PARTITION_BITS)) >> bits << bits) | places)
-    order = (numbers & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)
-    of_order, numbers = keys[order], numbers >> bits
-    if bool(((numbers[1:] == numbers[:-1]) & (of_order[1:] != of_order[:-1])).any()):
-        return np.argsort(keys, kind="stable")
+    digits = keys.view(np.uint16).reshape(len(keys), 4)[:, :: 1 if sys.byteorder == "little" else -1]
+    order = np.argsort(digits[:, 0], kind="stable")
+    for place in (1, 2, 3):
+        order = order[np.argsort(digits[order, place], kind="stable")]
+        of_order = keys[order]
+        so_far = of_order << (48 - 16 * place)
+        if not bool(((so_far[1:] == so_far[:-1]) & (of_order[1:] != of_order[:-1])).any()):
+            break
     return order
 
 
 def _alike(keys: IntArray, spelt: IntArray, is_first: BoolArray) -> int:
     """Return how many spellings there are beyond one a key; equal keys are side by side, the first of each marked."""
-    if not len(keys):
+    changes = (spelt[1:] != spelt[:-1]) & ~is_first[1:]
+    if not changes.any():
         return 0
-    of_first = spelt[is_first][np.cumsum(is_first) - 1]
-    several = np.isin(keys, keys[spelt != of_first])
+    several = np.isin(keys, keys[1:][changes])
     keys, spelt = keys[several], spelt[several]
     order = np.lexsort((spelt, keys))
     return int(((np.diff(keys[order]) == 0) & (np.diff(spelt[order]) != 0)).sum())
@@ -211,32 +220,33 @@ def _alike(keys: IntArray, spelt: IntArray, is_first: BoolArray) -> int:
 
 def _placed(
     by_person: PlacesOfRows, is_first: BoolArray, most_rows: int, share: float | None
-) -> tuple[PlacesOfRows, BoolArray, IntArray]:
-    """Return where rows (n,) go, which of those that stay begin a person, and how many rows each person has, (P,).
+) -> tuple[PlacesOfRows, BoolArray, npt.NDArray[np.int32]]:
+    """Return where rows (n,) go, which of those that stay begin a person, and how many rows each person has, (p,).
 
     ``by_person`` (n,) are the rows with those of a person together, ``is_first`` (n,) which of them begin one.
     """
-    n, groups = len(by_person), np.flatnonzero(is_first)
-    sizes = np.diff(groups, append=n)
+    n, groups = len(by_person), np.flatnonzero(is_first).astype(np.int32)
+    n_rows = np.diff(groups, append=np.int32(n))
     firsts = by_person[groups]
-    at_first = np.zeros(n, dtype=np.int32)
-    at_first[firsts] = sizes
-    appearing = np.flatnonzero(at_first)
-    n_rows = at_first[appearing].astype(np.int64)
-    staying = np.minimum(n_rows, most_rows)
-    order = training_first(len(n_rows), share)
+    places = np.zeros(n, dtype=np.int32)
+    places[firsts] = n_rows
+    appearing = places > 0
+    staying = np.minimum(places[appearing], most_rows)
+    order = slice(None) if share is None else training_first(len(n_rows), share)
     starts = np.empty(len(n_rows), dtype=np.int32)
-    starts[order] = np.cumsum(staying[order]) - staying[order]
+    starts[order] = np.cumsum(staying[order], dtype=np.int32) - staying[order]
     begins = np.zeros(int(staying.sum()), dtype=np.bool_)
     begins[starts] = True
-    at_first[appearing] = starts
-    within = np.arange(n, dtype=np.int32)
-    within -= np.repeat(groups.astype(np.int32), sizes)
-    placed = np.repeat(at_first[firsts], sizes)
-    placed += within
-    placed[within >= most_rows] = -1
-    places = at_first
-    places[by_person] = placed
+    places[appearing] = starts
+    starts = places[firsts]  # from here on in the order of groups
+    ends = groups + n_rows
+    for first in range(0, len(groups), _TOGETHER):
+        some = slice(first, first + _TOGETHER)
+        rows = slice(groups[first], ends[some][-1])
+        within = np.arange(rows.start, rows.stop, dtype=np.int32) - np.repeat(groups[some], n_rows[some])
+        placed = within + np.repeat(starts[some], n_rows[some])
+        placed[within >= most_rows] = -1
+        places[by_person[rows].astype(np.intp)] = placed
     return places, begins, n_rows
 
 
@@ -296,32 +306,74 @@ def keys_of_texts(characters: npt.NDArray[np.uint8], ends: IntArray) -> PersonKe
 
     Text i are the bytes from ``ends[i]`` to ``ends[i + 1]``.
     """
-    sizes = np.diff(ends)
-    missing = sizes == 0
-    starts, sizes = ends[:-1][~missing], sizes[~missing]
-    keys = np.zeros(len(missing), dtype=np.int64)
-    if not len(starts):
-        return PersonKeys(keys, keys, missing)
-    characters = characters[starts[0] : ends[-1]]
-    starts = starts - starts[0]
-    kinds = np.bitwise_or.reduceat(_KINDS[characters], starts)
-    places = np.arange(len(characters)) - np.repeat(starts, sizes)
-    lower = _hashed(_LOWER[characters], starts, sizes, places)
-    spelt = _hashed(characters, starts, sizes, places) if (kinds & _CAPITAL).any() else lower.copy()
-    are_digits = (kinds == _DIGIT) & (sizes <= _DIGITS)
-    if are_digits.any():
-        values = _values(characters, starts, sizes, places)
-        no_zero = are_digits & ((characters[starts] != ord("0")) | (sizes == 1))
-        lower[are_digits], spelt[no_zero] = values[are_digits], values[no_zero]
-    odd = ~are_digits & (((kinds & _OTHER) == 0) | ((kinds & _FOREIGN) > 0))
+    starts, sizes = ends[:-1], np.diff(ends)
+    rows = np.flatnonzero(sizes)
+    keys, spelt = np.zeros((2, len(sizes)), dtype=np.int64)
+    for first in range(0, len(rows), _TOGETHER):
+        some = rows[first : first + _TOGETHER]
+        keys[some], spelt[some] = _keys_of_some(characters, starts[some], sizes[some])
+    return PersonKeys(keys, keys if np.array_equal(keys, spelt) else spelt, sizes == 0)
+
+
+def _keys_of_some(characters: npt.NDArray[np.uint8], starts: IntArray, sizes: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the keys, and the finer ones, of some texts (n,) that begin at ``starts`` and are not empty."""
+    keys, spelt = np.empty((2, len(sizes)), dtype=np.int64)
+    order = np.argsort(-sizes, kind="stable")[int((sizes > _LONG).sum()) :]
+    texts = _Texts.of(characters, starts[order], sizes[order])
+    kinds = np.full(len(sizes), _FOREIGN, dtype=np.uint8)
+    kinds[order], keys[order], spelt[order] = texts.hashed()
+    are_digits = order[(kinds[order] == _DIGIT) & (sizes[order] <= _DIGITS)]
+    if len(are_digits):
+        numbers = keys[are_digits] = _Texts.of(characters, starts[are_digits], sizes[are_digits]).numbers()
+        bare = (characters[starts[are_digits]] != ord("0")) | (sizes[are_digits] == 1)
+        spelt[are_digits[bare]] = numbers[bare]
+    odd = ((kinds & _OTHER) == 0) | ((kinds & _FOREIGN) > 0)
+    odd[are_digits] = False
     for i in np.flatnonzero(odd).tolist():
-        lower[i] = _key_of(characters[starts[i] : starts[i] + sizes[i]].tobytes().decode(errors="replace"))
-    keys[~missing] = lower
-    if bool((lower == spelt).all()):
-        return PersonKeys(keys, keys, missing)
-    finer = np.zeros(len(missing), dtype=np.int64)
-    finer[~missing] = spelt
-    return PersonKeys(keys, finer, missing)
+        text = characters[starts[i] : starts[i] + sizes[i]].tobytes()
+        keys[i], spelt[i] = _key_of(text.decode(errors="replace")), _hash_of(text)
+    return keys, spelt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Texts:
+    """Some texts, the longest first: ``columns[j]`` are the bytes at place j of those that are so long, ``sizes`` (n,).
+
+    To go through all texts place by place is several times as fast as text by text.
+    """
+
+    columns: list[npt.NDArray[np.uint8]]
+    sizes: IntArray
+
+    @classmethod
+    def of(cls, characters: npt.NDArray[np.uint8], starts: IntArray, sizes: IntArray) -> _Texts:
+        """Return texts that begin at ``starts``, the longest first."""
+        n_at = np.searchsorted(-sizes, -np.arange(int(sizes.max(initial=0)))).tolist()
+        return cls([characters[starts[:n] + place] for place, n in enumerate(n_at)], sizes)
+
+    def hashed(self) -> tuple[npt.NDArray[np.uint8], IntArray, IntArray]:
+        """Return the kinds of characters of each text (n,), its hash in small letters, and its hash as it is spelt."""
+        factors = _FACTORS.of(len(self.columns) + 1)
+        kinds, beyond = np.zeros(len(self.sizes), dtype=np.uint8), np.zeros(len(self.sizes), dtype=np.uint64)
+        sums = self.sizes.astype(np.uint64) * factors[0]
+        for column, factor in zip(self.columns, factors[1:], strict=False):
+            of_column = _KINDS.take(column)
+            kinds[: len(column)] |= of_column
+            sums[: len(column)] += np.multiply(column, factor, dtype=np.uint64)
+            capitals = of_column & _CAPITAL
+            if capitals.any():
+                beyond[: len(column)] += np.multiply(capitals, factor, dtype=np.uint64)
+        return kinds, (sums + beyond).view(np.int64), sums.view(np.int64)
+
+    def numbers(self) -> IntArray:
+        """Return the numbers (n,) that texts of at most 18 digits spell."""
+        numbers = np.zeros(len(self.sizes), dtype=np.int64)
+        for column in self.columns:
+            shorter = numbers[: len(column)]
+            shorter *= 10
+            shorter += column
+            shorter -= ord("0")
+        return numbers
 
 
 def coarse(text: str) -> str:
@@ -353,22 +405,13 @@ def _key_of(text: str) -> int:
     bare = spelt.removeprefix("-")
     if bare.isascii() and bare.isdigit() and -(2**63) <= (number := int(spelt[:_MOST_ZEROS])) < 2**63:
         return number
-    characters = np.frombuffer(spelt.encode(), dtype=np.uint8)
-    start, size = np.zeros(1, dtype=np.int64), np.array([len(characters)])
-    return int(_hashed(_LOWER[characters], start, size, np.arange(len(characters)))[0])
+    return _hash_of(spelt.encode())
 
 
-def _values(characters: npt.NDArray[np.uint8], starts: IntArray, sizes: IntArray, places: IntArray) -> IntArray:
-    """Return the numbers that texts of at most 18 digits spell; others have any value."""
-    powers = np.repeat(sizes, sizes) - 1 - places
-    return np.add.reduceat((characters.astype(np.int64) - ord("0")) * _TENS[np.minimum(powers, _DIGITS - 1)], starts)
-
-
-def _hashed(characters: npt.NDArray[np.uint8], starts: IntArray, sizes: IntArray, places: IntArray) -> IntArray:
-    """Return the hashes (n,) of texts, as the module's text says; ``places`` are of each byte in its text."""
-    factors = _FACTORS.of(int(sizes.max()) + 1)
-    sums = np.add.reduceat(characters.astype(np.uint64) * factors[places + 1], starts)
-    return np.asarray((sums + sizes.astype(np.uint64) * factors[0]).view(np.int64))
+def _hash_of(text: bytes) -> int:
+    """Return the hash of one text as it is spelt, as `_Texts.hashed` does of many."""
+    factors = _FACTORS.of(len(text) + 1)[: len(text) + 1]
+    return int((np.array([len(text), *text], dtype=np.uint64) * factors).sum().view(np.int64))
 
 
 class _Factors:

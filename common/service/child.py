@@ -98,6 +98,11 @@ class ChildBounds:
         return f"{self.memory // 2**20} MB or {self.processor_seconds} seconds"
 
 
+def do_without_pandas() -> None:
+    """Have this process find no pandas from now on."""
+    sys.meta_path.insert(0, _WithoutPandas())
+
+
 def allow_seconds(seconds: int) -> None:
     """End this process when it has used so many seconds of the processor from now on."""
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
@@ -155,7 +160,7 @@ def send_arrays(make: Callable[[], Iterable[AnyArray]], bounds: ChildBounds | No
     The content of an array is lost once it is sent. With ``bounds`` any failure is blamed on what is read.
     """
     pipe = sys.stdout.buffer
-    sys.meta_path.insert(0, _WithoutPandas())
+    do_without_pandas()
     if bounds:
         bounds.begin()
     try:
