@@ -18,6 +18,7 @@ from collections.abc import Callable
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from parley.common.arrays import BoolArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.classes import encode_classes
 from parley.common.learning.gradients import gradient_sum
@@ -69,9 +70,7 @@ def beside_records(n_rows: int, rng: np.random.Generator) -> float:
     """Print how long rows take as persons', and return the ratio to records'."""
     X = rng.standard_normal((n_rows, FEATURES_OF_PERSONS)) / np.sqrt(FEATURES_OF_PERSONS)
     y, weights = rng.choice([-1.0, 1.0], n_rows), rng.standard_normal(FEATURES_OF_PERSONS)
-    first = np.cumsum(np.where(rng.random(n_rows) < SINGLE, 1, 1 + rng.geometric(0.55, n_rows)))
-    begins = np.isin(np.arange(n_rows), np.append(0, first))
-    records, persons = Shard(X, y), Shard(X, y, begins=begins)
+    records, persons = Shard(X, y), Shard(X, y, begins=first_rows(n_rows, rng))
     records_times, times = [], []
     for _ in range(REPEAT):
         records_times.append(seconds(lambda: gradient_sum(Logistic(), records, weights, 0.5)))
@@ -84,6 +83,12 @@ def beside_records(n_rows: int, rng: np.random.Generator) -> float:
     }  # fmt: skip
     print(json.dumps(figures))
     return ratio
+
+
+def first_rows(n_rows: int, rng: np.random.Generator) -> BoolArray:
+    """Say which of some rows (n,) are a person's first: each has as many as a patient of diabetes-readmission."""
+    first = np.cumsum(np.where(rng.random(n_rows) < SINGLE, 1, 1 + rng.geometric(0.55, n_rows)))
+    return np.isin(np.arange(n_rows), np.append(0, first))
 
 
 def seconds(task: Callable[[], object]) -> float:

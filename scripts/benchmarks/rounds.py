@@ -1,6 +1,6 @@
 """The cost of a round: five parties and a learner as real processes, with tokens, noise and ledgers, beside a floor.
 
-    python -m scripts.benchmarks.rounds [--rounds 200] [--against ../before --pairs 25]
+    python -m scripts.benchmarks.rounds [--rounds 200] [--against ../before --pairs 25 | --persons]
 
 One JSON line for each number of features d. ``ms_per_round`` is the mean time from one round's news to the next, as a
 user who watches the run sees it. The floors are what five bare FastAPI processes and one httpx client need for the same
@@ -13,6 +13,10 @@ rounds with the one and then with the other. A line for each d has the ratio tha
 quartiles of all: what a change has cost, on a machine whose speed changes by itself. ``cpu_ratio`` is that of the time
 of processors that all six services take for the same rounds, which depends less on what else the machine does;
 ``party_cpu_ratio`` is that of the five parties alone.
+
+With ``--persons``, two federations are up in the same way: the examples of the one are records, of the other persons,
+who have 1.42 rows on average. Each party has as many rows and columns as one of five with the patients of
+diabetes-readmission. The goal is a ``ratio`` of at most 1.25.
 """
 
 from __future__ import annotations
@@ -37,13 +41,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from parley.common.data.columns import Feature, Label
-from parley.common.data.study import Study
+from parley.common.data.study import Person, Study
 from parley.common.service.tokens import hash_token, new_token
 from scripts.benchmarks.checkouts import command_of, environment_of
+from scripts.benchmarks.gradient import first_rows
 from scripts.loopback import cpu_seconds, free_ports, make_ledgers, processes, resident_mb, wait_until_ready
 
 PARTIES, ROWS = 5, 2_000
 FEATURES = (50, 1_000)
+OF_PERSONS: Mapping[str, int] = {"d": 139, "rows": 16_000}
+"""The columns of visits in diabetes-readmission, and the rows of a fifth of its patients."""
 WARM_UP = 20
 BARE = Path(__file__).with_name("bare.py")
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,8 +62,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200, help="rounds to measure (default: %(default)s)")
     parser.add_argument("--against", type=Path, help="a checkout to compare with, which this environment can run")
     parser.add_argument("--pairs", type=int, default=25, help="how often both are measured (default: %(default)s)")
+    parser.add_argument("--persons", action="store_true", help="compare examples that are persons with records")
     arguments = parser.parse_args()
     rounds: int = arguments.rounds
+    if arguments.persons:
+        with ExitStack() as stack:
+            records, persons = (
+                stack.enter_context(federation(Path(stack.enter_context(new_folder())), ROOT, kind, **OF_PERSONS))
+                for kind in ("records", "persons")
+            )
+            in_turn(records, persons, rounds, arguments.pairs, OF_PERSONS)
+        return
     if arguments.against is not None:
         compare(arguments.against.resolve(), rounds, arguments.pairs)
         return
@@ -75,25 +91,30 @@ def compare(other: Path, rounds: int, pairs: int) -> None:
     """Measure two checkouts in turn, and print the ratio of a round's time, ours to the other's."""
     for d in FEATURES:
         with ExitStack() as stack:
-            both = before, now = tuple(
-                stack.enter_context(federation(Path(stack.enter_context(new_folder())), d, checkout))
+            before, now = (
+                stack.enter_context(federation(Path(stack.enter_context(new_folder())), checkout, d=d))
                 for checkout in (other, ROOT)
             )
-            times: list[tuple[float, float]] = []
-            cpu: list[tuple[float, float]] = []
-            party_cpu: list[tuple[float, float]] = []
-            for pair in range(pairs + 1):  # the first is not counted: files grow and caches fill in it
-                in_turn = both[::-1] if pair % 2 else both  # neither is always the second
-                measured = {federation.url: federation.measure(rounds) for federation in in_turn}
-                if pair:
-                    was, is_now = measured[before.url], measured[now.url]
-                    times.append((was.ms_per_round, is_now.ms_per_round))
-                    cpu.append((was.cpu_ms_per_round, is_now.cpu_ms_per_round))
-                    party_cpu.append((was.party_cpu_ms_per_round, is_now.party_cpu_ms_per_round))
-        line: dict[str, Any] = {"benchmark": "rounds", "d": d, "pairs": pairs}
-        for prefix, column in (("", times), ("cpu_", cpu), ("party_cpu_", party_cpu)):
-            line |= ratio_of(column, prefix)
-        print(json.dumps(line), flush=True)
+            in_turn(before, now, rounds, pairs, {"d": d})
+
+
+def in_turn(before: Federation, now: Federation, rounds: int, pairs: int, setting: Mapping[str, Any]) -> None:
+    """Measure two federations in turn, and print the ratio of a round's time, the second's to the first's."""
+    times: list[tuple[float, float]] = []
+    cpu: list[tuple[float, float]] = []
+    party_cpu: list[tuple[float, float]] = []
+    for pair in range(pairs + 1):  # the first is not counted: files grow and caches fill in it
+        order = (now, before) if pair % 2 else (before, now)  # neither is always the second
+        measured = {federation.url: federation.measure(rounds) for federation in order}
+        if pair:
+            was, is_now = measured[before.url], measured[now.url]
+            times.append((was.ms_per_round, is_now.ms_per_round))
+            cpu.append((was.cpu_ms_per_round, is_now.cpu_ms_per_round))
+            party_cpu.append((was.party_cpu_ms_per_round, is_now.party_cpu_ms_per_round))
+    line: dict[str, Any] = {"benchmark": "rounds", **setting, "pairs": pairs}
+    for prefix, column in (("", times), ("cpu_", cpu), ("party_cpu_", party_cpu)):
+        line |= ratio_of(column, prefix)
+    print(json.dumps(line), flush=True)
 
 
 def ratio_of(pairs: Sequence[tuple[float, float]], prefix: str) -> dict[str, Any]:
@@ -178,12 +199,14 @@ class Federation:
 
 
 @contextmanager
-def federation(folder: Path, d: int, checkout: Path) -> Iterator[Federation]:
-    """Real services of a checkout's code, until the block ends."""
+def federation(
+    folder: Path, checkout: Path, unit: str = "records", *, d: int, rows: int = ROWS
+) -> Iterator[Federation]:
+    """Real services of a checkout's code, until the block ends; each party has so many rows of records or persons."""
     names = ("learner", *(f"party-{number}" for number in range(1, PARTIES + 1)))
     ports = dict(zip(names, free_ports(len(names)), strict=True))
     token = new_token()
-    write_settings(folder, d, ports, token)
+    write_settings(folder, d, ports, token, rows, by_person=unit == "persons")
     commands: dict[str, Sequence[str | Path]] = {
         name: [*command_of(checkout, name.split("-")[0]), "serve", "--config", folder / f"{name}.toml"]
         for name in names
@@ -199,7 +222,7 @@ def federation(folder: Path, d: int, checkout: Path) -> Iterator[Federation]:
 
 def real_rounds(folder: Path, d: int, rounds: int) -> dict[str, Any]:
     """Measure real services: the time of a round, the time to the first, and the memory of a party."""
-    with federation(folder, d, ROOT) as real:
+    with federation(folder, ROOT, d=d) as real:
         measured = real.measure(rounds)
         memory = [resident_mb(process.pid) for name, process in real.running.items() if name != "learner"]
     return asdict(measured) | {"party_mb": round(max(memory), 1)}
@@ -230,7 +253,9 @@ def round_times(lines: Iterable[str]) -> list[float]:
     return [time.perf_counter() for line in lines if line == "event: round"]
 
 
-def write_settings(folder: Path, d: int, ports: dict[str, int], user_token: str) -> None:
+def write_settings(  # noqa: PLR0913 -- one by name
+    folder: Path, d: int, ports: dict[str, int], user_token: str, rows: int = ROWS, *, by_person: bool = False
+) -> None:
     """Data, study and settings of the learner and its parties."""
     rng = np.random.default_rng(d)
     study = Study(
@@ -238,6 +263,7 @@ def write_settings(folder: Path, d: int, ports: dict[str, int], user_token: str)
         features=tuple(Feature(name=f"x{column}", lower=-1, upper=1) for column in range(d)),
         label=Label(name="y", values=("no", "yes")),
         intercept=False,
+        person=Person(column="patient") if by_person else None,
     )
     (folder / "studies").mkdir()
     (folder / "studies" / "benchmark.json").write_text(study.model_dump_json(), encoding="utf-8")
@@ -246,10 +272,11 @@ def write_settings(folder: Path, d: int, ports: dict[str, int], user_token: str)
     for name, port in ports.items():
         if name == "learner":
             continue
-        X = rng.uniform(-1, 1, (ROWS, d))
+        X = rng.uniform(-1, 1, (rows, d))
         columns = dict(zip(study.feature_names, X.T, strict=True)) | {"y": np.where(X.sum(axis=1) > 0, "yes", "no")}
+        columns |= {"patient": np.cumsum(first_rows(rows, rng))} if by_person else {}
         pq.write_table(pa.table(columns), folder / f"{name}.parquet")
-        settings = party_toml(folder, name, port, hash_token(learner_token))
+        settings = party_toml(folder, name, port, hash_token(learner_token), by_person=by_person)
         (folder / f"{name}.toml").write_text(settings, encoding="utf-8")
         roster.append(f'[[parties]]\nname = "{name}"\nurl = "http://127.0.0.1:{port}"\ntoken = "{learner_token}"\n')
     head = f"""\
@@ -264,7 +291,9 @@ token_hash = "{hash_token(user_token)}"
     (folder / "learner.toml").write_text(head + "".join(roster), encoding="utf-8")
 
 
-def party_toml(folder: Path, name: str, port: int, token_hash: str, kind: str = "parquet") -> str:
+def party_toml(  # noqa: PLR0913 -- one by name
+    folder: Path, name: str, port: int, token_hash: str, kind: str = "parquet", *, by_person: bool = False
+) -> str:
     """The settings of a party whose data is a file of this kind."""
     return f"""\
 name = "{name}"
@@ -273,6 +302,7 @@ state = "{folder}/{name}"
 study = "{folder}/studies/benchmark.json"
 [data]
 source = "{folder}/{name}.{kind}"
+{'person = "patient"' if by_person else ""}
 [policy]
 epsilon = 10.0
 delta = 1e-3
