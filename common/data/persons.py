@@ -238,14 +238,15 @@ def _placed(
     begins = np.zeros(int(staying.sum()), dtype=np.bool_)
     begins[starts] = True
     places[appearing] = starts
-    starts = places[firsts]  # from here on in the order of groups
-    ends = groups + n_rows
+    to_place, ends = places[firsts] - groups, groups + n_rows
     for first in range(0, len(groups), _TOGETHER):
         some = slice(first, first + _TOGETHER)
         rows = slice(groups[first], ends[some][-1])
-        within = np.arange(rows.start, rows.stop, dtype=np.int32) - np.repeat(groups[some], n_rows[some])
-        placed = within + np.repeat(starts[some], n_rows[some])
-        placed[within >= most_rows] = -1
+        placed = np.arange(rows.start, rows.stop, dtype=np.int32)
+        placed += np.repeat(to_place[some], n_rows[some])
+        if n > len(begins):
+            within = np.arange(rows.start, rows.stop, dtype=np.int32) - np.repeat(groups[some], n_rows[some])
+            placed[within >= most_rows] = -1
         places[by_person[rows].astype(np.intp)] = placed
     return places, begins, n_rows
 
