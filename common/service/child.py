@@ -45,8 +45,15 @@ AnyArray = npt.NDArray[Any]
 _BLOCK = 2**22
 """Bytes that are sent before their memory is returned: a multiple of any page's size."""
 
-MEMORY = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_MMAP_THRESHOLD_": str(2**19)}
-"""The environment in which a child returns memory as soon as it is free: Arrow's own pools keep some for later."""
+MEMORY = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_MMAP_THRESHOLD_": str(2**19),
+    "MALLOC_TRIM_THRESHOLD_": str(2**22),
+}
+"""The environment in which a child returns memory as soon as it is free, but for 4 MiB that small arrays take again.
+
+Arrow's own pools keep some for later.
+"""
 
 _LEAN = {"MALLOC_ARENA_MAX": "1", "ARROW_IO_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """The environment that reserves no memory for threads, which would count towards a bound."""
