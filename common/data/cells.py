@@ -29,6 +29,8 @@ MISSING_TEXTS = frozenset({
 """Texts that mean a missing value unless a study declares them: those of pyarrow's and pandas' readers, and
 the signs ``?``, ``-`` and ``.``."""
 
+ROUNDED_SIGN = "\N{ALMOST EQUAL TO}"
+"""What a number begins with that `is_rounded`, where cells of a column are numbers and texts, and become texts."""
 MISSING, UNLISTED = -1, -2
 """Codes of cells that hold no value, and of cells whose value the study does not list."""
 
@@ -79,6 +81,15 @@ def as_coded(column: Column) -> Coded:
         return Coded(np.array(codes, dtype=np.int64), tuple(first[code] for code in range(len(first))))
     distinct, inverse = np.unique(column, return_inverse=True)
     return Coded(inverse.astype(np.int64), tuple(distinct.tolist()))
+
+
+def is_rounded(value: object) -> bool:
+    """Whether a number has no whole number of its own: two, beside each other, may have become one.
+
+    >>> [is_rounded(value) for value in (2.0**53 - 1, 2.0**53, 2**60, "1e60")]
+    [False, True, False, False]
+    """
+    return isinstance(value, float) and abs(value) >= 2.0**53
 
 
 def as_numbers(column: Column) -> tuple[FloatArray, npt.NDArray[np.bool_] | None]:

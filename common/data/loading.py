@@ -224,13 +224,13 @@ class Loading:
         """Return X (n_rows, d) and y (n_rows,) of the first rows; dropped rows are zero."""
         X, (y, dropped) = self.design(n_rows), self._labels(n_rows)
         X[dropped] = 0.0
+        self._n_dropped = int(dropped.sum())
         return X, y
 
     def _labels(self, n_rows: int) -> tuple[FloatArray, BoolArray]:
-        """Return the labels (n_rows,) of the first rows, and which rows are dropped, and count those."""
+        """Return the labels (n_rows,) of the first rows, and which rows are dropped."""
         y, dropped = self._y[:n_rows], self._dropped[:n_rows]
         y[dropped] = 1.0
-        self._n_dropped += int(dropped.sum())
         return y, dropped
 
     def _n_numbers(self, n_rows: int) -> int:
@@ -380,7 +380,7 @@ class RowLoading(Loading):
     def __init__(self, study: Study, rules: CellRules = AS_THEY_ARE) -> None:
         super().__init__(study, 0, rules)
         self._first, self._end, self._parts = 0, 0, deque[_Packed]()
-        self._parts_of_weights = [self._weights]
+        self._parts_of_weights, self._parts_dropped = [self._weights], [self._dropped]
 
     def add(self, start: int, block: Block) -> None:
         """Take the rows from ``start`` on, which are those after the last."""
@@ -393,6 +393,7 @@ class RowLoading(Loading):
     def _part(self, n_rows: int) -> None:
         """Store the rows that have arrived since the last part, and make room for the next."""
         self._parts.append(_Packed(Shard.adopt(*super()._examples(self._end - self._first), self._norm, None)))
+        self._parts_dropped.append(self._dropped[: self._end - self._first])
         self._X = np.zeros((n_rows, self._layout.n_columns))  # zeros for a column that is absent
         self._y, self._dropped = np.ones(n_rows), np.zeros(n_rows, dtype=np.bool_)
         if self._weights_name:
@@ -413,6 +414,8 @@ class RowLoading(Loading):
             else:
                 part.scatter(X, y, places[start:end])
             start = end
+        dropped = np.concatenate(self._parts_dropped)
+        self._n_dropped = int((dropped if self._order is None else dropped[self._order.rows]).sum())
         if self._weights_name:
             self._weights = np.concatenate(self._parts_of_weights).astype(np.float64)
             if self._order is not None:

@@ -18,14 +18,16 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any, cast
 from unicodedata import normalize
 
 import numpy as np
 import numpy.typing as npt
 
 from parley.common.arrays import BoolArray, FloatArray, IntArray
-from parley.common.data.cells import MISSING_TEXTS, Column, as_coded
+from parley.common.data.cells import MISSING, MISSING_TEXTS, ROUNDED_SIGN, Coded, Column, as_coded, is_rounded
 from parley.common.data.faults import FaultKind
 from parley.common.data.study import Person, training_first
 from parley.common.encoding.fixed_point import MAX_EXAMPLES
@@ -35,13 +37,12 @@ from parley.common.errors import InvalidDataError
 PlacesOfRows = npt.NDArray[np.int32]
 """Places of rows in a shard: -1 for a row that is left out."""
 
-_NUMBER = re.compile(r"([+-]?)(\d*)[.,]?(\d*)(?:e([+-]?\d{1,4}))?")
-_EXACT = 2.0**53
-"""Floating-point numbers beyond this are not exact: two identifiers may have become one, or one two."""
+_NUMBER = re.compile(r"([+-]?)(\d*+)(?:[.,](\d*+))?(?:e([+-]?\d{1,4}))?")
+_ROUNDED = ROUNDED_SIGN.encode()
 _DIGITS = 18
 """So many digits are a number below 2^63."""
 _MOST_ZEROS = 40
-"""A whole number that would end in more zeros stays a text: identifiers of digits and letters may look like it."""
+"""A whole number that would end in more zeros is spelt with an exponent."""
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 """An odd number, near 2^64 over the golden ratio: the highest bits of its products with keys spread evenly."""
 
@@ -260,8 +261,10 @@ def weights_by_person(keys: PersonKeys) -> FloatArray:
     >>> weights_by_person(PersonKeys(np.array([7, 9, 7]), np.array([7, 9, 7]), np.array([False, False, False])))
     array([0.5, 1. , 0.5])
     """
-    _, places, counts = np.unique(keys.keys, return_inverse=True, return_counts=True)
-    return np.where(keys.missing, 1.0, 1 / counts[places])
+    weights = np.ones(len(keys.keys))
+    _, places, counts = np.unique(keys.keys[~keys.missing], return_inverse=True, return_counts=True)
+    weights[~keys.missing] = 1 / counts[places]
+    return weights
 
 
 def keys_of_column(column: Column) -> PersonKeys:
@@ -269,20 +272,19 @@ def keys_of_column(column: Column) -> PersonKeys:
     if isinstance(column, np.ndarray) and column.dtype.kind in "iu" and column.dtype != np.uint64:
         return keys_of_whole(column.astype(np.int64))
     if isinstance(column, np.ndarray) and column.dtype.kind == "f":
-        return keys_of_floats(column.astype(np.float64))
+        return keys_of_floats(cast("npt.NDArray[np.floating[Any]]", column))
     coded = as_coded(column)
-    texts = [b"" if (text := spelling(value)) is None or text in MISSING_TEXTS else text.encode()
+    texts = [b"" if (text := spelling(value)) is None or text in MISSING_TEXTS else text.encode(errors="surrogatepass")
              for value in coded.values]  # fmt: skip
     distinct = keys_of_texts(np.frombuffer(b"".join(texts), dtype=np.uint8), np.cumsum([0, *map(len, texts)]))
     if not len(distinct.keys):
         return PersonKeys(*(np.zeros(len(column), dtype=np.int64),) * 2, np.ones(len(column), dtype=np.bool_))
-    inexact = np.array([isinstance(value, float) and not abs(value) <= _EXACT for value in coded.values])
-    inexact &= ~distinct.missing
+    rounded = np.array([is_rounded(value) for value in coded.values]) & ~distinct.missing
     codes = np.maximum(coded.codes, 0)
     missing = distinct.missing[codes] | (coded.codes < 0)
     keys = distinct.keys[codes]
     spelt = keys if distinct.spelt is distinct.keys else distinct.spelt[codes]
-    return PersonKeys(keys, spelt, missing, int((inexact[codes] & ~missing).sum()))
+    return PersonKeys(keys, spelt, missing, int((rounded[codes] & ~missing).sum()))
 
 
 def keys_of_whole(numbers: IntArray, missing: BoolArray | None = None) -> PersonKeys:
@@ -290,16 +292,17 @@ def keys_of_whole(numbers: IntArray, missing: BoolArray | None = None) -> Person
     return PersonKeys(numbers, numbers, np.zeros(len(numbers), dtype=np.bool_) if missing is None else missing)
 
 
-def keys_of_floats(numbers: npt.NDArray[np.float64]) -> PersonKeys:
-    """Return the keys of numbers (n,): NaN is no identifier, and no other may have a fraction that rounding made."""
+def keys_of_floats(numbers: npt.NDArray[np.floating[Any]]) -> PersonKeys:
+    """Return the keys of numbers (n,) of any precision: NaN is no identifier, and rounded ones are counted."""
     missing = np.isnan(numbers)
-    whole = np.abs(numbers) <= _EXACT
-    fraction = whole & (numbers != np.trunc(numbers))
-    if fraction.any():
-        coded = as_coded(numbers.astype(object))
-        return keys_of_column(coded)
-    keys = np.where(whole, numbers, 0.0).astype(np.int64)
-    return PersonKeys(keys, keys, missing, int((~whole & ~missing).sum()))
+    exact = np.abs(numbers) < 2.0 ** min(np.finfo(numbers.dtype).nmant + 1, 53)
+    n_rounded = int((~exact & ~missing).sum())
+    if (exact & (numbers != np.trunc(numbers))).any():
+        distinct, codes = np.unique(numbers, return_inverse=True)  # spelt with as few digits as tell them apart
+        of_column = keys_of_column(Coded(np.where(missing, MISSING, codes), tuple(distinct.astype(str).tolist())))
+        return replace(of_column, inexact=n_rounded)
+    keys = np.where(exact, numbers, 0.0).astype(np.int64)
+    return PersonKeys(keys, keys, missing, n_rounded)
 
 
 def keys_of_texts(characters: npt.NDArray[np.uint8], ends: IntArray) -> PersonKeys:
@@ -310,14 +313,18 @@ def keys_of_texts(characters: npt.NDArray[np.uint8], ends: IntArray) -> PersonKe
     starts, sizes = ends[:-1], np.diff(ends)
     rows = np.flatnonzero(sizes)
     keys, spelt = np.zeros((2, len(sizes)), dtype=np.int64)
+    n_rounded = 0
     for first in range(0, len(rows), _TOGETHER):
         some = rows[first : first + _TOGETHER]
-        keys[some], spelt[some] = _keys_of_some(characters, starts[some], sizes[some])
-    return PersonKeys(keys, keys if np.array_equal(keys, spelt) else spelt, sizes == 0)
+        keys[some], spelt[some], rounded = _keys_of_some(characters, starts[some], sizes[some])
+        n_rounded += rounded
+    return PersonKeys(keys, keys if np.array_equal(keys, spelt) else spelt, sizes == 0, n_rounded)
 
 
-def _keys_of_some(characters: npt.NDArray[np.uint8], starts: IntArray, sizes: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the keys, and the finer ones, of some texts (n,) that begin at ``starts`` and are not empty."""
+def _keys_of_some(
+    characters: npt.NDArray[np.uint8], starts: IntArray, sizes: IntArray
+) -> tuple[IntArray, IntArray, int]:
+    """Return keys of some texts (n,), which begin at ``starts``, finer ones, and how many texts are rounded numbers."""
     keys, spelt = np.empty((2, len(sizes)), dtype=np.int64)
     order = np.argsort(-sizes, kind="stable")[int((sizes > _LONG).sum()) :]
     texts = _Texts.of(characters, starts[order], sizes[order])
@@ -330,10 +337,12 @@ def _keys_of_some(characters: npt.NDArray[np.uint8], starts: IntArray, sizes: In
         spelt[are_digits[bare]] = numbers[bare]
     odd = ((kinds & _OTHER) == 0) | ((kinds & _FOREIGN) > 0)
     odd[are_digits] = False
+    n_rounded = 0
     for i in np.flatnonzero(odd).tolist():
         text = characters[starts[i] : starts[i] + sizes[i]].tobytes()
         keys[i], spelt[i] = _key_of(text.decode(errors="replace")), _hash_of(text)
-    return keys, spelt
+        n_rounded += text.startswith(_ROUNDED)
+    return keys, spelt, n_rounded
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -380,7 +389,7 @@ class _Texts:
 def coarse(text: str) -> str:
     """Return how a text is spelt that is a number, or has characters beyond ASCII, so that texts alike are equal.
 
-    >>> [coarse(text) for text in ("007", "7.0", "7,00", "+7", "0.70e1", "-0", "7.5", "07,50", "1e999", "Ä1")]
+    >>> [coarse(text) for text in ("007", "7.0", "7,00", "+7", "0.70e1", "-0", "7.5", "07,50", "010e998", "Ä1")]
     ['7', '7', '7', '7', '7', '0', '75e-1', '75e-1', '1e999', 'ä1']
     """
     text = normalize("NFKC", normalize("NFKC", text).casefold()).strip()
@@ -394,10 +403,8 @@ def coarse(text: str) -> str:
     if not bare:
         return "0"
     shift += len(digits) - len(bare)
-    if shift > _MOST_ZEROS:
-        return text
     minus = "-" if sign == "-" else ""
-    return f"{minus}{bare}e{shift}" if shift < 0 else f"{minus}{bare}{'0' * shift}"
+    return f"{minus}{bare}{'0' * shift}" if 0 <= shift <= _MOST_ZEROS else f"{minus}{bare}e{shift}"
 
 
 def _key_of(text: str) -> int:
@@ -419,14 +426,15 @@ class _Factors:
     """Random numbers, one for each place in a text, as many as the longest text needs."""
 
     def __init__(self) -> None:
-        self._rng = np.random.default_rng()
+        self._rng, self._lock = np.random.default_rng(), Lock()
         self._factors = np.zeros(0, dtype=np.uint64)
 
     def of(self, n: int) -> npt.NDArray[np.uint64]:
         """Return at least n numbers; those that were drawn before stay."""
-        if n > len(self._factors):
-            more = self._rng.integers(0, 2**64, max(n, 64) - len(self._factors), dtype=np.uint64)
-            self._factors = np.concatenate([self._factors, more])
+        with self._lock:
+            if n > len(self._factors):
+                more = self._rng.integers(0, 2**64, max(n, 64) - len(self._factors), dtype=np.uint64)
+                self._factors = np.concatenate([self._factors, more])
         return self._factors
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 from parley.common.arrays import FloatArray
-from parley.common.data.cells import MISSING, MISSING_TEXTS, Coded, Column
+from parley.common.data.cells import MISSING, MISSING_TEXTS, ROUNDED_SIGN, Coded, Column, is_rounded
 from parley.common.errors import InvalidDataError, ParleyError
 
 STREAM_ROWS = 2**11
@@ -146,6 +146,8 @@ def _real(cell: float) -> float:
 
 
 def _spelt(cell: object) -> str:
+    if is_rounded(cell):
+        return f"{ROUNDED_SIGN}{cell}"
     if isinstance(cell, float) and cell.is_integer():
         return str(int(cell))
     if isinstance(cell, dt.datetime):

@@ -29,18 +29,22 @@ def keys_of_array(array: Any, name: str) -> PersonKeys:  # noqa: ANN401 -- pyarr
     """Return the keys of an Arrow array (n,) of identifiers. Raises InvalidDataError for a type that holds none."""
     kind = array.type
     if pa.types.is_dictionary(kind):
-        return keys_of_array(array.cast(kind.value_type), name)
+        values = array.dictionary
+        values = values.cast(pa.large_string()) if pa.types.is_string_view(values.type) else values
+        return keys_of_array(compute.take(values, array.indices), name)
     if pa.types.is_integer(kind) and kind != pa.uint64():
         return keys_of_whole(
             array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False),
             array.is_null().to_numpy(zero_copy_only=False),
         )
     if pa.types.is_floating(kind):
-        return keys_of_floats(array.cast(pa.float64()).to_numpy(zero_copy_only=False))
+        return keys_of_floats(array.to_numpy(zero_copy_only=False))
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         raise _no_identifier(kind, name)
     try:
-        texts = compute.utf8_trim_whitespace(array.cast(pa.large_string()))
+        texts = compute.utf8_trim_whitespace(
+            (_instants(array) if pa.types.is_timestamp(kind) else array).cast(pa.large_string())
+        )
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         raise _no_identifier(kind, name) from None
     is_missing = compute.is_in(texts, value_set=pa.array([None, *sorted(MISSING_TEXTS)], pa.large_string()))
@@ -51,6 +55,15 @@ def keys_of_array(array: Any, name: str) -> PersonKeys:  # noqa: ANN401 -- pyarr
         np.frombuffer(characters or b"", dtype=np.uint8),
         np.frombuffer(ends, dtype=np.int64)[first : first + len(texts) + 1],
     )
+
+
+def _instants(array: Any) -> Any:  # noqa: ANN401 -- as above
+    """Return times as texts that are alike for one instant, of every unit and zone; for midnight, that of its day."""
+    kind = array.type
+    texts = array.cast(pa.timestamp(kind.unit, kind.tz and "UTC")).cast(pa.large_string())
+    for nothing in (r"Z$", r"\.0+$", r" 00:00:00$"):
+        texts = compute.replace_substring_regex(texts, nothing, "")
+    return compute.replace_substring_regex(texts, r"(\.\d*[1-9])0+$", r"\1")
 
 
 def _no_identifier(kind: Any, name: str) -> InvalidDataError:  # noqa: ANN401 -- as above

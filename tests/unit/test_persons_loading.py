@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import math
 import sqlite3
@@ -20,10 +21,11 @@ from parley.common.data import persons
 from parley.common.data.columns import Category, Feature, Label
 from parley.common.data.faults import UnfitDataError
 from parley.common.data.loading import Loaded, Loading, load_columns, shard_of
-from parley.common.data.persons import PersonIndex, PersonOrder, keys_of_column
+from parley.common.data.persons import PersonIndex, PersonOrder, coarse, keys_of_column, weights_by_person
 from parley.common.data.shard import Shard
 from parley.common.data.study import Person, RowWeights, Study
 from parley.common.errors import InvalidDataError
+from parley.common.files.arrow import cell_array
 from parley.common.files.examples import load_source
 from parley.common.files.identifiers import keys_of_array
 from parley.common.files.sources import DataSource
@@ -204,6 +206,7 @@ def test_identifiers_that_read_alike_are_one_person(*, as_array: bool) -> None:
     [
         pa.array([7], pa.int8()), pa.array([7.0]), pa.array([7], pa.uint64()), pa.array([Decimal("7.00")]),
         pa.array(["007"]).dictionary_encode(), pa.array(["7"], pa.large_string()), pa.array(["7"], pa.string_view()),
+        pa.DictionaryArray.from_arrays(pa.array([0]), pa.array(["7"], pa.string_view())), pa.array([7.0], pa.float16()),
     ],
     ids=lambda array: str(array.type),
 )  # fmt: skip
@@ -224,13 +227,13 @@ def test_numbers_and_texts_of_numpy_are_alike() -> None:
     assert len({int(keys_of_column(column).keys[0]) for column in halves}) == 1
 
 
-def test_keys_that_agree_in_many_bits_stay_apart() -> None:
-    inverse = pow(int(persons._SPREAD), -1, 2**64)
-    spread = np.random.default_rng(0).integers(0, 4, 200).tolist()  # what the keys are once they are multiplied
-    keys = np.array([number * inverse % 2**64 for number in spread], dtype=np.uint64).view(np.int64)
+@pytest.mark.parametrize("factor", [pow(int(persons._SPREAD), -1, 2**64), 2**32, 2**48, -(2**62)])
+def test_keys_that_agree_in_many_bits_stay_apart(factor: int) -> None:
+    numbers = np.random.default_rng(0).integers(0, 4, 200).tolist()
+    keys = np.array([number * factor % 2**64 for number in numbers], dtype=np.uint64).view(np.int64)
     index = PersonIndex(Person(column="id"))
     index.add(persons.keys_of_whole(keys))
-    assert index.ordered(None).rows.tolist() == order_by_hand(spread, 2.0**-20, 1000)
+    assert index.ordered(None).rows.tolist() == order_by_hand(numbers, 2.0**-20, 1000)
 
 
 def test_near_equal_identifiers_are_counted() -> None:
@@ -258,6 +261,52 @@ def test_floats_that_rounded_identifiers_are_refused() -> None:
     with pytest.raises(UnfitDataError, match="identifier rounded in 3 rows"):
         load_columns(STUDY, table)
     assert keys_of_column(np.array([np.nan, 1.0])).missing.tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("cells", "n_rounded"),
+    [
+        (pa.array([2.0**53 - 1, 2.0**53]), 1),
+        (pa.array([2.0**24 - 1, 2.0**24, None], pa.float32()), 1),
+        (pa.array([0.5, 2.0**11], pa.float16()), 1),
+        (cell_array([2.0**53, 7.0, "P1", math.nan, "1e60"], pa.string()), 1),
+    ],
+    ids=str,
+)
+def test_a_number_may_have_been_rounded_in_every_type(cells: Any, n_rounded: int) -> None:  # noqa: ANN401 -- of pyarrow
+    assert keys_of_array(cells, "id").inexact == n_rounded
+
+
+def test_one_time_or_fraction_is_one_person_in_every_type() -> None:
+    times = [dt.datetime(2020, 1, day, hour, 0, 30 * hour, 500_000 * hour) for day, hour in ((1, 0), (2, 1))]  # noqa: DTZ001 -- of no zone
+    of_units = [pa.array(times, pa.timestamp(unit)) for unit in ("ms", "us", "ns")]
+    there = pa.array(times, pa.timestamp("us", "UTC")).cast(pa.timestamp("us", "Asia/Tokyo"))
+    texts = pa.array(["2020-01-01", "2020-01-02 01:00:30.5"])
+    assert len({tuple(keys_of_array(cells, "id").keys.tolist()) for cells in (*of_units, there, texts)}) == 1
+    days = pa.array([dt.date(2020, 1, 1)])
+    assert keys_of_array(days, "id").keys[0] == keys_of_array(texts, "id").keys[0]
+    tenths = [pa.array([0.1], kind) for kind in (pa.float16(), pa.float32(), pa.float64())]
+    assert len({int(keys_of_array(cells, "id").keys[0]) for cells in (*tenths, pa.array(["0,10"]))}) == 1
+
+
+def test_long_texts_become_keys_at_once() -> None:
+    coarse("1" * 200_000 + "x")  # hours, if each digit were tried at each place
+    assert coarse("1" + "0" * 60) == coarse("01" + "0" * 60) == coarse("10e59") == "1e60"
+    long = pa.array(["A" * 300, "a" * 300, "a" * 299])
+    assert keys_of_array(long, "id").keys[0] == keys_of_array(long, "id").keys[1] != keys_of_array(long, "id").keys[2]
+
+
+def test_rows_without_identifier_take_no_weight_of_another_person() -> None:
+    assert weights_by_person(keys_of_array(pa.array([0, None, None, 0]), "id")).tolist() == [0.5, 1, 1, 0.5]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "feather"])
+def test_the_share_dropped_is_of_rows_that_stay(tmp_path: Path, kind: str) -> None:
+    study = PLAIN.model_copy(update={"person": Person(column="id", most_rows=1), "missing": "drop"})
+    cells = {"a": [0.5, None, None], "b": [0.5] * 3, "c": ["u"] * 3, "y": ["n"] * 3, "id": [1] * 3}
+    write = {"parquet": parquet.write_table, "feather": feather.write_feather}[kind]
+    write(pa.table(cells), path := tmp_path / f"t.{kind}")
+    assert load_source(DataSource(source=str(path)), study).dropped_share == 0
 
 
 def test_a_column_of_no_identifiers_is_refused(tmp_path: Path) -> None:
