@@ -107,6 +107,9 @@ def _numbers(array: Any) -> FloatArray | None:  # noqa: ANN401 -- as above
 
 
 _INT64 = 2**63
+_NAMES = {kind: f"({kind.__name__})" for kind in (bytes, list, dict)}
+OF_NO_VALUE = frozenset(_NAMES.values())
+"""What bytes, lists and records become where cells of a column are texts."""
 
 
 def cell_type(cells: Iterable[Any]) -> Any:  # noqa: ANN401 -- pyarrow has no types
@@ -153,5 +156,5 @@ def _spelt(cell: object) -> str:
     if isinstance(cell, dt.datetime):
         return str(cell.date()) if cell.time() == dt.time() else str(cell)
     if isinstance(cell, bytes | list | dict):
-        return f"({type(cell).__name__})"
+        return _NAMES[type(cell)]
     return str(cell)

@@ -23,6 +23,7 @@ from parley.common.data.persons import (
 )
 from parley.common.data.study import Study
 from parley.common.errors import InvalidDataError
+from parley.common.files.arrow import OF_NO_VALUE
 
 
 def keys_of_array(array: Any, name: str) -> PersonKeys:  # noqa: ANN401 -- pyarrow has no types
@@ -47,6 +48,8 @@ def keys_of_array(array: Any, name: str) -> PersonKeys:  # noqa: ANN401 -- pyarr
         )
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         raise _no_identifier(kind, name) from None
+    if compute.any(compute.is_in(texts, value_set=pa.array(sorted(OF_NO_VALUE), pa.large_string()))).as_py():
+        raise InvalidDataError(f"column {name!r} has bytes, lists or records, which cannot say whose a row is")
     is_missing = compute.is_in(texts, value_set=pa.array([None, *sorted(MISSING_TEXTS)], pa.large_string()))
     texts = compute.if_else(is_missing, "", texts)
     _, ends, characters = texts.buffers()

@@ -289,6 +289,12 @@ def test_one_time_or_fraction_is_one_person_in_every_type() -> None:
     assert len({int(keys_of_array(cells, "id").keys[0]) for cells in (*tenths, pa.array(["0,10"]))}) == 1
 
 
+@pytest.mark.parametrize("cell", [b"7", [7], {"id": 7}])
+def test_a_cell_of_no_value_is_no_identifier(cell: object) -> None:
+    with pytest.raises(InvalidDataError, match="'id' has bytes, lists or records"):
+        keys_of_array(cell_array(["7", cell], pa.string()), "id")
+
+
 def test_long_texts_become_keys_at_once() -> None:
     coarse("1" * 200_000 + "x")  # hours, if each digit were tried at each place
     assert coarse("1" + "0" * 60) == coarse("01" + "0" * 60) == coarse("10e59") == "1e60"
