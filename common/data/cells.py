@@ -30,7 +30,7 @@ MISSING_TEXTS = frozenset({
 the signs ``?``, ``-`` and ``.``."""
 
 ROUNDED_SIGN = "\N{ALMOST EQUAL TO}"
-"""What a number begins with that `is_rounded`, where cells of a column are numbers and texts, and become texts."""
+"""What a number begins with that `is_rounded`, where identifiers are numbers and texts, and become texts."""
 MISSING, UNLISTED = -1, -2
 """Codes of cells that hold no value, and of cells whose value the study does not list."""
 

@@ -86,7 +86,10 @@ def column_of(array: Any, *, as_number: bool) -> Column:  # noqa: ANN401 -- pyar
         array = array.cast(pa.string())
     coded = array if pa.types.is_dictionary(kind) else array.dictionary_encode()
     codes = coded.indices.cast(pa.int64()).fill_null(MISSING).to_numpy()
-    return Coded(codes, tuple(coded.dictionary.to_pylist()))
+    values = coded.dictionary.to_pylist()
+    return Coded(
+        codes, tuple(value.removeprefix(ROUNDED_SIGN) if isinstance(value, str) else value for value in values)
+    )
 
 
 def _numbers(array: Any) -> FloatArray | None:  # noqa: ANN401 -- as above
@@ -107,8 +110,8 @@ def _numbers(array: Any) -> FloatArray | None:  # noqa: ANN401 -- as above
 
 
 _INT64 = 2**63
-_NAMES = {kind: f"({kind.__name__})" for kind in (bytes, list, dict)}
-OF_NO_VALUE = frozenset(_NAMES.values())
+_OF_NO_VALUE = (bytes, list, dict)
+OF_NO_VALUE = frozenset(f"({kind.__name__})" for kind in _OF_NO_VALUE)
 """What bytes, lists and records become where cells of a column are texts."""
 
 
@@ -149,12 +152,10 @@ def _real(cell: float) -> float:
 
 
 def _spelt(cell: object) -> str:
-    if is_rounded(cell):
-        return f"{ROUNDED_SIGN}{cell}"
     if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
+        return f"{ROUNDED_SIGN if is_rounded(cell) else ''}{int(cell)}"
     if isinstance(cell, dt.datetime):
         return str(cell.date()) if cell.time() == dt.time() else str(cell)
-    if isinstance(cell, bytes | list | dict):
-        return _NAMES[type(cell)]
+    if isinstance(cell, _OF_NO_VALUE):
+        return f"({type(cell).__name__})"
     return str(cell)

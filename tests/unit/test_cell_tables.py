@@ -84,6 +84,14 @@ def test_cells_among_texts_are_spelt_and_others_stay(cells: list[Any], kind: pa.
     assert (made.type, made.to_pylist()) == (kind, held)
 
 
+def test_a_rounded_number_among_texts_is_marked_for_identifiers_alone() -> None:
+    made = cell_array(["a", 2.0**53], pa.string())
+    assert made.to_pylist() == ["a", "\N{ALMOST EQUAL TO}9007199254740992"]
+    column = column_of(made, as_number=True)
+    assert isinstance(column, Coded)
+    assert column.values == ("a", "9007199254740992")
+
+
 @pytest.mark.parametrize(
     ("array", "numbers"),
     [
