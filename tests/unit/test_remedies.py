@@ -68,12 +68,10 @@ def test_an_evaluation_is_offered_no_option_that_it_takes_from_the_run_that_trai
     held_out = trained.model_copy(update={"study": trained.study.model_copy(update={"hold_out": 0.1})})
     evaluation = evaluation_spec(held_out, budgets, {})
     because = "because an evaluation takes such terms from the run that trained its model"
-    for rule, owners, option in (
-        ("overlap", {"overlap": 2}, "--overlap 2"),
-        ("minimum_contributors", {"minimum_contributors": 2}, "--minimum-contributors 2"),
-    ):
+    for rule, option in (("overlap", "--overlap 2"), ("minimum_contributors", "--minimum-contributors 2")):
         again = f"to train a model with {option} and evaluate that, {because}"
-        assert refused(rule, evaluation, **owners) == (again,)
+        rules: dict[str, Any] = {rule: 2}
+        assert refused(rule, evaluation, **rules) == (again,)
     assert refused("max_epsilon_per_run", evaluation, max_epsilon_per_run=0.5) == ("--epsilon 0.5",)
 
 
