@@ -53,10 +53,12 @@ def table_kind(path: Path) -> TableKind:
     if suffix in _UNPACKED and _KINDS.get(Path(path.stem).suffix.lower()) == "csv":
         return "csv"
     if suffix not in _KINDS or path.is_dir():
-        remedy = _REMEDIES.get(suffix, "or as other tables do: .tsv, .txt, .xlsx, .jsonl or .feather")
+        must = f"data file {path} must end in"
         if path.is_dir():
-            remedy = "of the files of a folder say FOLDER/*.csv"
-        raise InvalidDataError(f"data file {path} must end in .csv or .parquet: {remedy}")
+            raise InvalidDataError(f"{must} .csv or .parquet: of the files of a folder say FOLDER/*.csv")
+        if suffix in _REMEDIES:
+            raise InvalidDataError(f"{must} .csv or .parquet: {_REMEDIES[suffix]}")
+        raise InvalidDataError(f"{must} .csv, .tsv, .txt, .parquet, .feather, .json, .jsonl or .xlsx; {_DATABASE}")
     if suffix in {"", ".txt"} and path.is_file():
         with path.open("rb") as file:
             start = file.read(16)

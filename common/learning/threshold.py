@@ -221,13 +221,13 @@ def at_threshold(document: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return a document's evaluation in JSON, with the figures at its threshold in the place of those at 0.
 
     Of the negative class only the recall is known there. Between two of the evaluation's points, the figures are those
-    of the nearer one.
+    of the nearer one. Those at 0 are not a point's but those that were counted: their intervals assume nothing.
     """
     if (evaluation := document.get("evaluation")) is None:
         return None
     score = (document.get("threshold") or {"score": 0.0})["score"]
     point = None if score == 0 else _nearest(evaluation, score)
-    if point is None:
+    if point is None or point["score"] == 0:
         return dict(evaluation)
     negative, positive = document["study"]["label"]["values"]
     figures = {name: point[name] for name in ("accuracy", "balanced_accuracy", "specificity", "confusion")}

@@ -42,8 +42,10 @@ class AuthorChoices:
     """What the author of a study chose, by column; ``columns`` are taken though they look like identifiers.
 
     ``public`` says whether the table is public. ``shares``, ``mean`` and ``deviation`` are public knowledge about the
-    label. ``hold_out`` is the share of rows that are kept for evaluation, None for none. ``person`` is the column that
-    says whose a row is, None if each row stands for itself; of a person ``most_rows`` count, None for the usual number.
+    label. ``other`` says whether categories take values that are not declared; None means that those do whose values
+    are a public table's. ``hold_out`` is the share of rows that are kept for evaluation, None for none. ``person`` is
+    the column that says whose a row is, None if each row stands for itself; of a person ``most_rows`` count, None for
+    the usual number.
     """
 
     name: str
@@ -59,7 +61,7 @@ class AuthorChoices:
     purpose: str = ""
     missing: Missing = "drop"
     fills: Mapping[str, str] = field(default_factory=dict)
-    other: bool = False
+    other: bool | None = None
     public: bool = False
     shares: Mapping[str, float] = field(default_factory=dict)
     class_weights: Mapping[str, float] | str | None = None
@@ -235,7 +237,8 @@ def _feature(column: SurveyedColumn, choices: AuthorChoices, ask: Prompt | None,
     name = column.name
     if name in choices.values or (column.kind != "number" and name not in choices.bounds):
         values = _values(column, choices, ask, gaps)
-        other = choices.other or (name not in choices.values and column.values is not None)
+        is_public = name not in choices.values and column.values is not None  # owners' tables may have more
+        other = is_public if choices.other is None else choices.other
         named = [value for value in values if not (other and spelling(value) == OTHER)]  # which `other` covers
         values, other = (named, other) if named else (values, False)
         words = f"one of {len(values)} values{', or another' if other else ''}"
@@ -254,6 +257,11 @@ def _feature(column: SurveyedColumn, choices: AuthorChoices, ask: Prompt | None,
         return terms | {key: float(value) for key, value in fill.items()}
     except ValueError:
         raise InvalidInputError(f"--fill {name}: column {name!r} holds numbers, so a number must stand in") from None
+
+
+def open_categories(study: Study) -> str:
+    """Return the first names of a study's columns that take values which it does not declare; "" if none does."""
+    return _listed([column.name for column in study.named if isinstance(column, Category) and column.other])
 
 
 def _fill(

@@ -112,7 +112,11 @@ _ROW, _PREDICTION = "row", "prediction"
 def predict_command(
     model: Annotated[Path, typer.Argument(help="a model's document, as the command model saves it")],
     table: Annotated[
-        str, typer.Argument(help="a CSV, Parquet or LIBSVM file with the study's features; - is standard input")
+        str,
+        typer.Argument(
+            help="a table with the study's features: a CSV, Parquet or LIBSVM file, file.sqlite::table or "
+            "file.xlsx::sheet; - is standard input"
+        ),
     ],
     proba: Annotated[bool, typer.Option("--proba", help="add the probability of each value of the label")] = False,
     keep: Annotated[
@@ -141,10 +145,11 @@ def predict_command(
         path = (
             Path(table) if table != "-" else _standard_input(Path(folder), ".svm" if predictor.study.sparse else ".csv")
         )
-        rows = feature_rows.FeatureRows(path, predictor.study, _check_kept(keep or []), sources.parse_csv_format(csv))
-        predictions_of_rows = _prediction_rows(predictor, rows, proba=proba, skip=skip)
-        names = (_ROW, *dict.fromkeys(keep or []), _PREDICTION, *(_chances(predictor) if proba else ()))
-        count, skipped = _write(predictions_of_rows, names, save, as_json=out.is_json)
+        kept, csv_format = _check_kept(keep or []), sources.parse_csv_format(csv)
+        with feature_rows.FeatureRows(path, predictor.study, kept, csv_format) as rows:
+            predictions_of_rows = _prediction_rows(predictor, rows, proba=proba, skip=skip)
+            names = (_ROW, *dict.fromkeys(kept), _PREDICTION, *(_chances(predictor) if proba else ()))
+            count, skipped = _write(predictions_of_rows, names, save, as_json=out.is_json)
     where = f" in {save}" if save else ""
     without = f"; {skipped:,} of them have no prediction, because they do not fit the study" if skipped else ""
     for note in rows.notes:

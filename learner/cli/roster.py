@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -192,8 +192,21 @@ def _invite(
   {name} is a member: in its own folder, it gets new tokens and, under TLS, a certificate; its key stays"""
     renews = is_member and not new
     out.done(text, file=str(file), name=name, role=role, words=words, hours=hours, renews=renews)
+    for holder in _holders_to_come(members.values()) if role == "party" else ():
+        out.aside(
+            f"the key holder {holder} yet, so the invitation does not name it: the party insists on no secure sums "
+            f"with it unless you invite {name} again once it has joined and is confirmed"
+        )
     if not is_member:
         out.next(f"parley-learner roster confirm {name} WORDS   (the six that they read to you)")
+
+
+def _holders_to_come(members: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield of each key holder on the roster that no invitation names yet what it lacks for that."""
+    lacks = {"invited": "has not joined", "unconfirmed": "is not confirmed"}
+    for member in members:
+        if member.get("role") == "key_holder" and member["state"] in lacks:
+            yield f"{member['name']} {lacks[member['state']]}"
 
 
 def write_invitation(file: Path, text: str) -> None:

@@ -122,7 +122,14 @@ class AuthorOptions:
         int | None,
         typer.Option("--most-rows", min=1, help="so many rows of a person count at most; 1000 if not given"),
     ] = None
-    other: Annotated[bool, typer.Option("--other", help="categories take values that are not declared")] = False
+    other: Annotated[
+        bool | None,
+        typer.Option(
+            "--other/--no-other",
+            help="categories take values that are not declared; default: those whose values are a public file's do, "
+            "because owners may have more",
+        ),
+    ] = None
     public: Annotated[bool, typer.Option("--public", help="the file is public: its values and ranges may be used")] = (
         False
     )
@@ -225,6 +232,11 @@ class Drafted:
             out.aside(f"  {positive!r} is the positive class: --positive takes the other")
         for line in self.rows.lines() if self.rows else ():
             out.aside(f"  {line}")
+        if self.rows and (open_ones := drafting.open_categories(self.study)):
+            out.aside(
+                f"  {open_ones}: a value that the study does not name counts as 'other', as does 'other' itself; if "
+                "owners have no more values than this file, say --no-other"
+            )
         if self.study.person is not None:
             most = so_many(self.study.most_rows, "row")
             out.aside(f"  all rows of a person are hidden together, by {self.study.person.column!r}; {most} at most")

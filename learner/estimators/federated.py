@@ -40,10 +40,10 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
     """The common base of `FederatedClassifier` and `FederatedRegressor`.
 
     ``study`` is a `Study` or the name of one that the learner has. ``learner`` is a `Learner` or its address; the token
-    is then read from PARLEY_TOKEN or PARLEY_TOKEN_FILE. A run may cost each party (``epsilon``, ``delta``);
-    ``parameters`` are the algorithm's, and those left out are chosen from public facts; ``options`` are further terms
-    of the run, as `parley.learner.client.calls.RunOptions` names them, such as ``parties`` or ``evaluate``.
-    ``progress`` draws a bar on a terminal and in a notebook.
+    is then read from PARLEY_TOKEN or PARLEY_TOKEN_FILE. A run may cost each party (``epsilon``, ``delta``), also for a
+    person who is with up to ``overlap`` of the owners. ``parameters`` are the algorithm's, and those left out are
+    chosen from public facts; ``options`` are further terms of the run, as `parley.learner.client.calls.RunOptions`
+    names them, such as ``parties`` or ``evaluate``. ``progress`` draws a bar on a terminal and in a notebook.
 
     *Each fit is a run, and its owners' ledgers are charged.* So is each candidate of a search.
 
@@ -67,6 +67,7 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         algorithm: str = "dp_gd",
         parameters: Mapping[str, Any] | None = None,
         secure_sum: str = "none",
+        overlap: int = 1,
         purpose: str = "",
         options: Mapping[str, Any] | None = None,
         progress: bool = True,
@@ -78,6 +79,7 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         self.algorithm = algorithm
         self.parameters = parameters
         self.secure_sum = secure_sum
+        self.overlap = overlap
         self.purpose = purpose
         self.options = options
         self.progress = progress
@@ -99,6 +101,7 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
                 "algorithm": self.algorithm,
                 "parameters": dict(self.parameters or {}),
                 "secure_sum": self.secure_sum,
+                "overlap": self.overlap,
                 "purpose": self.purpose,
             }
             run = learner.submit(

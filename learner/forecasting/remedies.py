@@ -1,5 +1,7 @@
 """What helps where owners would refuse a run: options of ``parley-learner submit`` with which they would not.
 
+An evaluation has a budget of its own alone; its other terms are those of the run that trained its model.
+
 Each is tried before it is offered: by the rules that owners state, and by their accounts as far as they are told.
 """
 
@@ -95,7 +97,16 @@ class RefusedRun:
         elif not self._meets(changed, set(self.refusals), self.accounts):
             changed = self._smaller(changed)
         if changed is not None:
-            yield " ".join(_options(self.spec, changed))
+            yield self._said(changed)
+
+    def _said(self, changed: RunSpec) -> str:
+        """Return what makes the run one on other terms: options, for an evaluation in part those of another run."""
+        own, shared = (" ".join(options(self.spec, changed)) for options in (_own_options, _shared_options))
+        if self.spec.algorithm != EVALUATE or not shared:
+            return f"{own} {shared}".strip()
+        evaluated = f"evaluate that with {own}" if own else "evaluate that"
+        why = "an evaluation takes such terms from the run that trained its model"
+        return f"to train a model with {shared} and {evaluated}, because {why}"
 
     def _pure_algorithms(self) -> Iterator[str]:
         """Yield the options that name algorithms that owners would not refuse without a delta, if there are such."""
@@ -197,17 +208,26 @@ def _rounded(epsilon: float) -> float:
     return float(f"{math.floor(epsilon / unit + 1e-9) * unit:.12g}")
 
 
-def _options(before: RunSpec, after: RunSpec) -> Iterator[str]:
-    """Yield the options that change the terms of a run into those of another."""
+def _own_options(before: RunSpec, after: RunSpec) -> tuple[str, ...]:
+    """Return the options that change what any run has for itself, its budget and rounds, into another's."""
     budgets = before.parties[0].budget, after.parties[0].budget
-    for name in ("epsilon", "delta"):
-        if getattr(budgets[0], name) != (value := getattr(budgets[1], name)):
-            yield f"--{name} {value:.12g}"
+    options = [
+        f"--{name} {value:.12g}"
+        for name in ("epsilon", "delta")
+        if getattr(budgets[0], name) != (value := getattr(budgets[1], name))
+    ]
     if before.parameters != after.parameters:
-        yield f"-p n_rounds={after.parameters['n_rounds']}"
-    for name in ("minimum_contributors", "colluders", "overlap", "secure_sum"):
-        if getattr(before, name) != (value := getattr(after, name)):
-            yield f"--{name.replace('_', '-')} {value}"
+        options.append(f"-p n_rounds={after.parameters['n_rounds']}")
+    return tuple(options)
+
+
+def _shared_options(before: RunSpec, after: RunSpec) -> tuple[str, ...]:
+    """Return the options that change the terms that an evaluation shares with the run that trained its model."""
+    return tuple(
+        f"--{name.replace('_', '-')} {value}"
+        for name in ("minimum_contributors", "colluders", "overlap", "secure_sum")
+        if getattr(before, name) != (value := getattr(after, name))
+    )
 
 
 def _other_algorithm(spec: RunSpec, facts: Mapping[str, StudyFacts]) -> Iterator[str]:

@@ -6,8 +6,9 @@ This is imported only when a file is read, because it needs pyarrow.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -19,30 +20,33 @@ from parley.common.errors import InvalidDataError, InvalidInputError
 from parley.common.files.arrow import TableStream
 from parley.common.files.column_names import match_columns, renaming_notes
 from parley.common.files.examples import block_of
-from parley.common.files.sources import CsvFormat
+from parley.common.files.sources import CsvFormat, split_inner_table
 from parley.common.files.sparse_examples import check_kind, is_libsvm, libsvm_table
-from parley.common.files.tables import file_table
+from parley.common.files.tables import file_table, open_tables
 
 
 class FeatureRows:
-    """Reads rows of a CSV, Parquet or (sparse) LIBSVM file into a study's design, and columns to ``keep`` unchanged.
+    """Reads rows of a table or (sparse) LIBSVM file into a study's design, and columns to ``keep`` unchanged.
 
+    ``path`` may be ``file.sqlite::table`` or ``file.xlsx::sheet``; a database is shut where the ``with`` of this ends.
     Raises InvalidDataError for a file that cannot be read or lacks a feature of the study, or a column to ``keep``.
     """
 
     def __init__(
         self, path: Path, study: Study, keep: Collection[str] = (), csv_format: CsvFormat | None = None
     ) -> None:
-        self._study, self._keep = study, tuple(keep)
+        self._study, self._keep, self._opened = study, tuple(keep), ExitStack()
         if study.sparse:
             check_kind(path)
         self._wanted = [name for feature in study.features for name in feature.table_names]
         texts: dict[str, tuple[str, ...]] = {**dict.fromkeys(keep, ()), **study.text_values}
-        self._stream: TableStream = (
-            libsvm_table(path, study)
-            if study.sparse and is_libsvm(path)
-            else file_table(str(path), texts, csv_format, wanted=(*self._wanted, *keep))
-        )
+        self._stream: TableStream
+        if study.sparse and is_libsvm(path):
+            self._stream = libsvm_table(path, study)
+        elif split_inner_table(str(path)) is None:
+            self._stream = file_table(str(path), texts, csv_format, wanted=(*self._wanted, *keep))
+        else:
+            self._stream = self._opened.enter_context(open_tables({"rows": str(path)}, texts))["rows"]
         names = self._stream.schema.names
         self._meant = match_columns(names, self._wanted)
         lacks = {*self._wanted, *keep} - self._meant.keys() - set(names)
@@ -50,6 +54,12 @@ class FeatureRows:
             more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""  # noqa: PLR2004
             named = ", ".join(map(repr, missing[:5]))
             raise InvalidDataError(f"data file {path} lacks {named}{more}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
 
     @property
     def notes(self) -> list[str]:

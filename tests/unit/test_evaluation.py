@@ -193,6 +193,13 @@ def test_without_noise_an_evaluation_of_two_classes_is_the_truth() -> None:
     assert {found.rmse, found.mae, found.r_squared} == {None}
 
 
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_the_threshold_of_0_is_exactly_among_those_that_are_evaluated(share: float) -> None:
+    """There the page shows the counted figures, as the terminal does."""
+    found = statistics_of(two_classes(counts_of(made(4000, share)), SILENT))
+    assert [point.score for point in found.points].count(0.0) == 1
+
+
 def test_without_noise_an_evaluation_of_more_classes_is_the_truth_and_names_each() -> None:
     shard, weights = classes_of(4000), 4 * np.eye(3)
     sums = to_reals(tally(ClassCells(3), shard, weights))

@@ -130,6 +130,7 @@ def test_a_classifier_is_trained_as_its_parameters_say() -> None:
         algorithm="psgd",
         parameters={"n_rounds": 3},
         secure_sum="paillier",
+        overlap=2,
         purpose="to see",
         options={"minimum_contributors": 2, "purpose": "to learn"},
         progress=False,
@@ -139,7 +140,7 @@ def test_a_classifier_is_trained_as_its_parameters_say() -> None:
     (body,) = (body for method, path, body in service if (method, path) == ("POST", "/v1/runs"))
     asked = {
         "study": "loans", "epsilon": 0.5, "delta": 1e-6, "algorithm": "psgd", "parameters": {"n_rounds": 3},
-        "secure_sum": "paillier", "purpose": "to learn", "minimum_contributors": 2,
+        "secure_sum": "paillier", "overlap": 2, "purpose": "to learn", "minimum_contributors": 2,
     }  # fmt: skip
     assert {name: body[name] for name in asked} == asked
     assert model.run_.id == "a"

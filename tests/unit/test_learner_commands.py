@@ -477,6 +477,22 @@ def test_an_owner_is_invited_to_the_only_study_there_is(tmp_path: Path, monkeypa
     assert "there are loans, claims" in refused.stderr
 
 
+def test_an_invitation_says_which_key_holders_it_does_not_name_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    states = {"notary": "invited", "clerk": "unconfirmed", "court": "member", "chamber": "settings"}
+    roster = [{"name": name, "role": "key_holder", "state": state} for name, state in states.items()]
+    server = Server(GET__roster=roster, POST__invitations={"text": "a", "words": ["b"]})
+    told = run(monkeypatch, server, "invite", "north", "--study", "loans").stderr.splitlines()
+    so = (
+        "yet, so the invitation does not name it: the party insists on no secure sums with it unless you invite north "
+        "again once it has joined and is confirmed"
+    )
+    assert told[:-1] == [f"the key holder notary has not joined {so}", f"the key holder clerk is not confirmed {so}"]
+    assert "yet" not in run(monkeypatch, server, "invite", "judge", "--key-holder").stderr
+
+
 def test_a_member_is_confirmed_by_words_or_plainly_without(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(POST__roster_north_confirmation=b"")
     assert run(monkeypatch, server, "roster", "confirm", "north", "a", "b").stdout == "north takes part\n"

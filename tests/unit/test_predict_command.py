@@ -6,7 +6,9 @@ import csv
 import io
 import json
 import os
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -128,7 +130,7 @@ def test_rows_of_lists(tmp_path: Path) -> None:
         (GOOD.replace("note", "\udcffä"), (), "cannot be read"),
         (GOOD.replace("north", "\udcffä"), (), "cannot be read"),
         (Path("absent.csv"), (), "is missing"),
-        (Path("rows.docx"), (), "must end in .csv or .parquet"),
+        (Path("rows.docx"), (), "must end in .csv, .tsv, .txt, .parquet"),
     ],
 )
 def test_a_table_that_does_not_fit_is_told_by_row_and_column(
@@ -239,6 +241,19 @@ def test_five_columns_that_a_table_lacks_are_named(tmp_path: Path, n: int, more:
     assert err.endswith(f"rows.csv lacks 'x0', 'x1', 'x2', 'x3', 'x4'{more}\n")
     _, err = run(tmp_path, document_of(study), "a,b\n1,2\n", "--keep", "z", code=3)
     assert f"'x4' and {n - 4} more\n" in err
+
+
+def test_a_table_of_a_database_is_predicted_as_a_file_is(tmp_path: Path) -> None:
+    lines = GOOD.splitlines()
+    with closing(sqlite3.connect(tmp_path / "lab.sqlite")) as database, database:
+        database.execute(f"CREATE TABLE visits ({lines[0]})")
+        rows = [[cell or None for cell in line.split(",")] for line in lines[1:]]
+        database.executemany("INSERT INTO visits VALUES (?, ?, ?, ?, ?)", rows)
+    expected, _ = run(tmp_path, document_of(TWO), GOOD, "--proba", "--keep", "id")
+    at = f"{tmp_path}/lab.sqlite"
+    assert run(tmp_path, document_of(TWO), Path(f"{at}::visits"), "--proba", "--keep", "id")[0] == expected
+    assert "there is none of this name" in run(tmp_path, document_of(TWO), Path(f"{at}::labs"), code=3)[1]
+    assert "of a database say FILE::TABLE" in run(tmp_path, document_of(TWO), Path(at), code=3)[1]
 
 
 def test_rows_count_on_through_all_blocks(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from parley.common.algorithms import REGISTRY
 from parley.common.client.affordable import charged
 from parley.common.errors import BudgetExhaustedError
 from parley.common.privacy.account import Account, limit
+from parley.common.runs.evaluation import evaluation_spec
 from parley.common.runs.specification import RunSpec
 from parley.learner.forecasting import selection
 from parley.learner.forecasting.remedies import RefusedRun, Reviewed, smaller_runs
@@ -58,6 +59,20 @@ def test_owners_who_allow_no_delta_are_offered_none_and_where_noise_needs_one_an
     none = few | {"algorithms": ("dp_gd", "psgd")}
     assert refused("max_delta_per_run", open_run("dp_gd"), **none) == ()
     assert refused("max_delta_per_run", open_run("dp_gd"), max_delta_per_run=1e-6) == ("--delta 1e-06",)
+
+
+def test_an_evaluation_is_offered_no_option_that_it_takes_from_the_run_that_trained_its_model() -> None:
+    trained = open_run("dp_gd")
+    assert refused("overlap", trained, overlap=2) == ("--overlap 2",)
+    budgets = {member.name: member.budget for member in trained.parties}
+    held_out = trained.model_copy(update={"study": trained.study.model_copy(update={"hold_out": 0.1})})
+    evaluation = evaluation_spec(held_out, budgets, {})
+    because = "because an evaluation takes such terms from the run that trained its model"
+    for rule, option in (("overlap", "--overlap 2"), ("minimum_contributors", "--minimum-contributors 2")):
+        again = f"to train a model with {option} and evaluate that, {because}"
+        rules: dict[str, Any] = {rule: 2}
+        assert refused(rule, evaluation, **rules) == (again,)
+    assert refused("max_epsilon_per_run", evaluation, max_epsilon_per_run=0.5) == ("--epsilon 0.5",)
 
 
 def test_a_smaller_epsilon_is_one_that_some_choice_fits() -> None:

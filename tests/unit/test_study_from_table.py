@@ -242,6 +242,11 @@ def test_a_value_other_is_covered_by_other(tmp_path: Path) -> None:
         assert fit_of_file(read_study(tmp_path / "study.json"), data).fits
     kept = made(data, "--label", "ill", "--force", "--values", "payor=self,state,other", "--values", "ill=no,yes")
     assert kept.named[0].model_dump()["other"] is False
+    closed = made(data, "--public", "--label", "ill", "--force", "--no-other").named[0].model_dump()
+    assert (sorted(closed["values"]), closed["other"]) == (["other", "self", "state"], False)
+    note = "'payor': a value that the study does not name counts as 'other', as does 'other' itself; if owners have no"
+    assert note in init(data, "--public", "--label", "ill", "--force").stderr
+    assert "--no-other" not in init(data, "--public", "--label", "ill", "--force", "--no-other").stderr
 
 
 def test_missing_values_are_filled_by_what_is_said_or_is_likely(tmp_path: Path) -> None:

@@ -74,7 +74,6 @@ def test_where_a_name_tells_nothing_the_first_bytes_do(tmp_path: Path, name: str
         ("t.csv.zip", "unpack it"),
         ("t.parquet.gz", "unpack it"),
         ("t.dta", "save the table as CSV or Parquet, such as by pandas: pandas.read_stata(FILE).to_parquet(...)"),
-        ("t.md", "or as other tables do: .tsv, .txt, .xlsx, .jsonl or .feather"),
         ("folder", "of the files of a folder say FOLDER/*.csv"),
         ("folder.db", "of the files of a folder say FOLDER/*.csv"),
         ("folder.csv", "of the files of a folder say FOLDER/*.csv"),
@@ -87,6 +86,13 @@ def test_a_file_of_another_kind_is_refused_with_what_to_do(tmp_path: Path, name:
         kinds.table_kind(tmp_path / name)
     ending = "of the files" if name == "folder" else remedy
     assert refused.value.detail == f"data file {tmp_path}/{name} must end in .csv or .parquet: {remedy}", ending
+
+
+def test_a_file_of_an_unknown_kind_is_told_the_kinds_that_are_read(tmp_path: Path) -> None:
+    with pytest.raises(InvalidDataError) as refused:
+        kinds.table_kind(tmp_path / "t.md")
+    told = "must end in .csv, .tsv, .txt, .parquet, .feather, .json, .jsonl or .xlsx; of a database say FILE::TABLE"
+    assert refused.value.detail == f"data file {tmp_path}/t.md {told}"
 
 
 def test_files_of_several_kinds_are_no_table(tmp_path: Path) -> None:

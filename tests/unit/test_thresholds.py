@@ -222,6 +222,13 @@ def test_figures_are_those_at_the_threshold() -> None:
     assert at_threshold(document("probability=.05", older)) == older
 
 
+def test_figures_at_0_are_those_that_were_counted_also_of_a_threshold_nearest_to_it() -> None:
+    points = [point | {"accuracy": figure(1, 3)} if point["score"] == 0 else point for point in EVALUATION["points"]]
+    evaluation = EVALUATION | {"points": points}
+    for rule in (None, "probability=.5", "probability=.51"):
+        assert at_threshold(document(rule, evaluation)) == evaluation, rule
+
+
 def test_a_threshold_is_told_in_words() -> None:
     assert threshold_in_words(document(None)) == []
     assert threshold_in_words(document("recall=.9", EVALUATION)) == [

@@ -2,7 +2,7 @@
 
 import { changes, get } from "./api.js";
 import { badge, bound, h, heading, number, table, showError, writer } from "./dom.js";
-import { nearestPoint } from "./evaluation.js";
+import { figuresAt, nearestPoint } from "./evaluation.js";
 import { STATISTICS } from "./statistics.js";
 
 export async function show(main, ids, signal) {
@@ -49,7 +49,8 @@ function promise(model, view) {
 function figures(model) {
   const { evaluation, threshold } = model ?? {};
   if (!threshold?.score || !evaluation?.points?.length) return evaluation ?? {};
-  const { accuracy, balanced_accuracy } = evaluation.points[nearestPoint(evaluation.points, threshold.score)];
+  const point = evaluation.points[nearestPoint(evaluation.points, threshold.score)];
+  const { accuracy, balanced_accuracy } = figuresAt(point, evaluation, model.classes[1]);
   return { ...evaluation, accuracy, balanced_accuracy };
 }
 

@@ -7,6 +7,7 @@ import { RuleFields, hasThreshold, isLogistic, publicScore, rulesFor } from "./r
 import { STATISTICS } from "./statistics.js";
 
 const AT_POINT = ["recall", "precision", "specificity", "f1", "accuracy", "balanced_accuracy"];
+const BY_CLASS = ["recall", "precision", "f1"];
 const AXES = ["recall", "specificity", "precision"];
 
 /** What an evaluation found, of a model or, without one, in the words of its own document. */
@@ -17,7 +18,7 @@ export function evaluation(results, model, run, signal) {
   const figures = facts(single.map((each) => figure(heading(each.title), results[each.name], writer(each), each.name === "r_squared" ? "" : unit)));
   const isHidden = isBinary && results.points?.length === 0; // noise may hide a whole class
   const bins = results.calibration ?? [], curves = isBinary && !isHidden ? curvesOf(bins, points) : null, ofClass = isBinary ? {} : bins;
-  const threshold = points.length ? new Threshold(points, model, run, curves, signal).element
+  const threshold = points.length ? new Threshold(points, results, model, run, curves, signal).element
     : isHidden ? h("p", { class: "warn" }, `Noise hides one of the two classes: there is no threshold to choose from, and no curve. A larger ε or more held-out ${examples} would leave some.`) : "", unseen = points.length || !run ? "" : plainThreshold(model, run, signal);
   return [h("h2", {}, "How good it is"),
     h("p", {}, `On ${count(results.rows)} ${examples} that ${results.contributors.length} ${results.contributors.length > 1 ? "owners" : "owner"} held out, at ε = ${number(results.epsilon, 3)}. An interval holds the true figure of these ${examples} in ${percent(results.rate, 0)} of cases.`),
@@ -93,6 +94,14 @@ export function nearestPoint(points, score) {
   return points.reduce((best, point, index) => away(point) < away(points[best]) ? index : best, 0);
 }
 
+/** The figures at a point, as parley.common.learning.threshold.at_threshold has them: at a score of 0 those that were counted
+ *  there, which assume nothing of the data; rules choose by the points' own. */
+export function figuresAt(point, results, positive) {
+  if (point.score !== 0) return point;
+  const counted = (name) => BY_CLASS.includes(name) ? results[name]?.[positive] : results[name];
+  return { ...point, ...Object.fromEntries([...AT_POINT, "confusion"].map((name) => [name, counted(name) ?? point[name]])) };
+}
+
 /** What scores have too much for probabilities, by class weights, as parley.common.data.class_weights.prior_offset has it. */
 function offsetOf({ classes, class_weights: weights }) {
   const [negative, positive] = classes.map((name) => Math.log(weights?.[name] || 1));
@@ -145,8 +154,8 @@ export class KeptRule {
 
 /** A slider over an evaluation's thresholds, with the figures at each, and the rule that the model's threshold follows. */
 class Threshold {
-  constructor(points, model, run, curves, signal) {
-    Object.assign(this, { points, model, curves, positive: model.classes[1], offset: offsetOf(model) });
+  constructor(points, results, model, run, curves, signal) {
+    Object.assign(this, { points, results, model, curves, positive: model.classes[1], offset: offsetOf(model) });
     this.slider = h("input", { id: "threshold", type: "range", min: 0, max: points.length - 1, step: 1, oninput: () => this.draw() });
     this.figures = h("div", { id: "at-threshold" });
     this.matrix = h("div", {});
@@ -170,12 +179,12 @@ class Threshold {
 
   draw() {
     const point = this.points[this.slider.value], { classes, study } = this.model;
-    const above = aboveInWords(point.score, study, this.offset);
+    const shown = figuresAt(point, this.results, this.positive), above = aboveInWords(point.score, study, this.offset);
     this.slider.setAttribute("aria-valuetext", above);
-    const isSilent = isUnsaid(point.recall);
+    const isSilent = isUnsaid(shown.recall);
     this.words.replaceChildren(`It says “${this.positive}” where the ${above}.`, isSilent ? h("span", { class: "warn" }, ` So it says “${this.positive}” to hardly anybody: choose another threshold, or train with class weights.`) : "");
-    this.figures.replaceChildren(facts(AT_POINT.filter((name) => point[name]).map((name) => figure(titleOf(name, this.positive), point[name], writerOf(name)))));
-    this.matrix.replaceChildren(confusion(point.confusion, classes));
+    this.figures.replaceChildren(facts(AT_POINT.filter((name) => shown[name]).map((name) => figure(titleOf(name, this.positive), shown[name], writerOf(name)))));
+    this.matrix.replaceChildren(confusion(shown.confusion, classes));
     this.curves?.mark(point);
     this.modelRule?.say(this.points[nearestPoint(this.points, this.modelRule.score)] === point ? "" : " The slider shows another.");
   }

@@ -37,7 +37,7 @@ FAKE = """
 TWO_CLASSES = """
   const classes = ["no", "yes"], study = { label: { name: "y", values: classes } }, run = { id: "r", user: "alice" };
   const results = { ...of, points, calibration, accuracy: figure(.9), majority: figure(.9), auc: figure(.92),
-    confusion: points[3].confusion };
+    recall: { no: figure(.98), yes: figure(.02, .01) }, confusion: [[880, 20], [98, 2]] };
   study.label.shares = [.9, .1];
   const asked = [], real = window.fetch;
   window.fetch = async (path, options) => {
@@ -57,7 +57,7 @@ TWO_CLASSES = """
     }
     return slider.value;
   };
-  const first = said();
+  const first = said(), counted = text("#at-threshold");
   slider.value = 1;
   slider.dispatchEvent(new Event("input"));
   const moved = said(), spoken = slider.getAttribute("aria-valuetext"), figures = find("#at-threshold").textContent;
@@ -71,7 +71,7 @@ TWO_CLASSES = """
   const unused = await keep();
   window.fetch = real;
   const curves = [...main.querySelectorAll("figure svg")].map((each) => each.getAttribute("aria-label"));
-  return { first, moved, spoken, figures, chosen, asked, used, open, unused, curves,
+  return { first, counted, moved, spoken, figures, chosen, asked, used, open, unused, curves,
     marks: main.querySelectorAll("figure .mark").length };
 """
 
@@ -164,16 +164,16 @@ COMPARED = """
   const real = window.fetch, ended = new AbortController(), { show } = await import("/page/compare.js");
   const run = (id) => ({ id, study: "s", state: "completed", algorithm: "dp_gd", epsilon: { a: 1 }, user: "alice",
     rounds: { done: 1, of: 1 }, parties: ["a"], absent: {}, secure_sum: "none" });
-  const results = { ...of, points, accuracy: figure(.9), balanced_accuracy: figure(.5), auc: figure(.92) };
-  const thresholds = { at0: null, chosen: { score: -2.1 } };
+  const results = { ...of, points, accuracy: figure(.88), balanced_accuracy: figure(.5), auc: figure(.92) };
+  const thresholds = { at0: null, chosen: { score: -2.1 }, near0: { score: .01 } };
   window.fetch = async (path, options) => {
-    const [, id, part] = path.match(/^.v1.runs.(at0|chosen)(.model)?$/) ?? [];
+    const [, id, part] = path.match(/^.v1.runs.(at0|chosen|near0)(.model)?$/) ?? [];
     if (!id) return real(path, options);
-    const model = { guarantees: [], evaluation: results, threshold: thresholds[id] };
+    const model = { classes: ["no", "yes"], guarantees: [], evaluation: results, threshold: thresholds[id] };
     return new Response(JSON.stringify(part ? model : run(id)));
   };
   main.replaceChildren();
-  show(main, "at0,chosen", ended.signal).catch(() => null);
+  show(main, "at0,chosen,near0", ended.signal).catch(() => null);
   while (!find("#comparison")) await new Promise((resolve) => setTimeout(resolve, 20));
   ended.abort();
   window.fetch = real;
@@ -254,7 +254,9 @@ def test_two_classes_have_a_threshold_with_its_figures_and_curves(visitor: Visit
     assert shown["first"][:2] == ["3", f"It says “yes” where the score is above 0, a probability of 0.5. {RARE}"], (
         "0 is in use"
     )
-    assert "is yes991" in shown["first"][2]
+    assert "is yes982" in shown["first"][2], "at 0 the figures are the evaluation's own, as the terminal prints them"
+    assert "Recall of yes 2.0 % 1.0 % to 3.0 %" in shown["counted"]
+    assert "Specificity 99.9 %" in shown["counted"], "an evaluation without it has that of the point"
     assert shown["moved"][0] == "1"
     assert "is no700200is yes1090" in shown["moved"][2]
     assert shown["spoken"] == "score is above −2, a probability of 0.12"
@@ -345,5 +347,5 @@ def test_the_form_says_on_its_button_what_the_forecast_warns_of(visitor: Visitor
 
 def test_runs_are_compared_by_their_figures_at_the_thresholds_of_their_models(visitor: Visitor) -> None:
     rows = {name: cells for name, *cells in computed(visitor, COMPARED)}
-    assert [cell.split(" ")[0] for cell in rows["Accuracy"]] == ["90.0", "79.0"]
+    assert [cell.split(" ")[0] for cell in rows["Accuracy"]] == ["88.0", "79.0", "88.0"]
     assert rows["AUC"][0] == rows["AUC"][1]
