@@ -221,6 +221,26 @@ def study_cautions(policy: Policy, study: Study, person: str | None, n_examples:
     return (*refused, *policy_cautions(policy, n_examples, study.unit))
 
 
+def person_cautions(settings: PartySettings) -> tuple[str, ...]:
+    """Return what an owner should know if it says whose its rows are, and its account is not for persons.
+
+    Such an account takes runs that hide one row each, and after the first of them it can promise no more.
+    """
+    entries = named_studies(settings)
+    persons = [name for name, entry in entries.items() if entry.data.person is not None]
+    if not persons or settings.policy.adjacency != "replace_one":
+        return ()
+    rows = ", ".join(name for name in entries if name not in persons)
+    mixed = f", since {rows} {'hides' if len(entries) == len(persons) + 1 else 'hide'} one row each" if rows else ""
+    refused = f": it then refuses runs about {rows}, until the learner names the person in a new study" if rows else ""
+    caution = (
+        f"your account hides single rows only{mixed}: after the first run that hides one row, it can never promise to "
+        f'persons, also of {", ".join(persons)}. If it should, write adjacency = "person" into [policy] of '
+        f"{settings.source} now, before any run{refused}"
+    )
+    return (caution,)
+
+
 def key_cautions(settings: PartySettings, invited: Iterable[str] = ()) -> list[str]:
     """Return what the owner has to know about keys that it has not compared, and what to do.
 
