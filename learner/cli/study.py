@@ -198,11 +198,6 @@ class Drafted:
         return self.rows.owners_options if self.rows else ""
 
     @property
-    def owners_person(self) -> str:
-        """The option by which an owner says whose a row is, after a blank; it says the column itself."""
-        return "" if self.study.person is None else " --person COLUMN"
-
-    @property
     def clip_option(self) -> str:
         """The one of these options that an owner may give for tables of other studies too."""
         return self.rows.clip_option if self.rows else ""
