@@ -122,6 +122,14 @@ class AuthorOptions:
         int | None,
         typer.Option("--most-rows", min=1, help="so many rows of a person count at most; 1000 if not given"),
     ] = None
+    person_missing: Annotated[
+        Literal["refuse", "alone"] | None,
+        typer.Option(
+            "--person-missing",
+            help="rows without an identifier are refused, or are a person each (alone); refuse if not given, and said "
+            "or asked for where a public file has such rows",
+        ),
+    ] = None
     other: Annotated[bool, typer.Option("--other", help="categories take values that are not declared")] = False
     public: Annotated[bool, typer.Option("--public", help="the file is public: its values and ranges may be used")] = (
         False
@@ -158,6 +166,7 @@ class AuthorOptions:
             hold_out=self.hold_out or None,
             person=self.person,
             most_rows=self.most_rows,
+            person_missing=self.person_missing,
         )
 
     def draft(self, source: DataSource, out: Printer, ask: Prompt | None) -> Drafted:
