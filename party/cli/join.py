@@ -268,10 +268,11 @@ def _prepared(
             notes.append(
                 f"{joining.learner} may ask about {signed.study.name} too, by the rules that it has for others"
             )
-    if any(addition.entry and addition.entry.data.person for addition, _ in examined):
-        notes += [f"warning: {caution}" for caution in party_policy.person_cautions(settings)]
     if joining.settings is None and not ledger.has_ledger(settings.state):
         ledger.create_ledger(settings.state, settings.identity, settings.policy.adjacency)
+    if any(addition.entry and addition.entry.data.person for addition, _ in examined):
+        charged = party.charged_adjacency(settings)
+        notes += [f"warning: {caution}" for caution in party_policy.person_cautions(settings, charged)]
     return settings, notes
 
 

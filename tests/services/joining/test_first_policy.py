@@ -16,6 +16,7 @@ from parley.common.data.columns import Feature, Label, SparseFeatures
 from parley.common.data.study import Person, Study
 from parley.common.files.sources import parse_source
 from parley.common.learning.losses import build_loss
+from parley.common.privacy.guarantee import Adjacency
 from parley.common.protocol.facts import FederationFacts
 from parley.common.runs.certificate import SignedStudy
 from parley.common.secure_sum.envelope import public_hex
@@ -30,6 +31,7 @@ from parley.party.settings import PartySettings
 GRADIENTS, VOTES = ("dp_gd", "psgd", "wu_subgradient", "wu_strongly_convex"), ("ensemble_vote", "ensemble_soft")
 SPARSE = (SparseFeatures(name="entries", columns=50, entries=5),)
 DENSE = (Feature(name="x", lower=0, upper=1),)
+NOTHING: Adjacency = "whole_party"
 KEY = Ed25519PrivateKey.generate()
 HOLDER = KnownKey(name="notary", public_key=public_hex(Ed25519PrivateKey.generate()))
 
@@ -106,17 +108,21 @@ def test_what_is_refused_for_sums_is_what_shows_each_answer(norm: Any) -> None: 
 def test_an_owner_of_studies_of_persons_and_of_rows_is_told_what_its_account_can_never_promise(tmp_path: Path) -> None:
     persons, rows = study(name="stays", person=Person(column="patient")), study(name="visits")
     settings, _ = written(persons, tmp_path / "persons")
-    assert (settings.policy.adjacency, person_cautions(settings)) == ("person", ())
+    assert (settings.policy.adjacency, person_cautions(settings, NOTHING)) == ("person", ())
     settings, _ = written(rows, tmp_path / "rows")
-    assert (settings.policy.adjacency, person_cautions(settings)) == ("replace_one", ())
+    assert (settings.policy.adjacency, person_cautions(settings, NOTHING)) == ("replace_one", ())
     settings, text = written(persons, tmp_path / "both", more=(rows,))
-    (caution,) = person_cautions(settings)
+    (caution,) = person_cautions(settings, NOTHING)
     assert "hides single rows only, since visits hides one row each" in caution
     assert "it can never promise to persons, also of stays" in caution
     assert f'write adjacency = "person" into [policy] of {settings.source} now' in caution
+    assert "now" in person_cautions(settings, "person")[0]
+    (late,) = person_cautions(settings, "replace_one")
+    assert "has answered runs that hide single rows: it can never promise to persons, also of stays" in late
+    assert "write adjacency" not in late, "a ledger that has hidden rows does not start with it"
     create_ledger(settings.state, settings.identity, settings.policy.adjacency)
     path = tmp_path / "both" / "party.toml"
     path.write_text(text.replace("[policy]", '[policy]\nadjacency = "person"', 1))
     settings = PartySettings.load(path)
-    assert person_cautions(settings) == ()
+    assert person_cautions(settings, NOTHING) == ()
     open_store(settings).close()  # as a service opens it

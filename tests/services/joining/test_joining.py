@@ -411,6 +411,8 @@ def test_an_owner_of_persons_is_told_what_to_say_and_what_is_odd_before_any_run(
         assert "warning: your account hides single rows only, since made-up hides one row each" in done.stdout
         assert "it can never promise to persons, also of stays" in done.stdout
         assert made.party(NAMES[0]).policy.adjacency == "replace_one"
+        done = made.owner("check", "--config", made.root / NAMES[0] / "party.toml")
+        assert (done.exit_code, "your account hides single rows only" in done.stderr) == (0, True), done.output
 
 
 def test_a_container_sees_the_files_of_a_query_and_the_secret_of_postgresql(tmp_path: Path) -> None:
