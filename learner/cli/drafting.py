@@ -123,9 +123,9 @@ def draft_study(columns: Sequence[SurveyedColumn], choices: AuthorChoices, ask: 
     target = _label(by_name[label], choices, ask, gaps)
     person = None if choices.person is None else _person(by_name[choices.person], choices, ask, gaps)
     if gaps:
-        raise InvalidInputError(
-            _missing_flags(gaps, by_name[label], choices, [name for name in left_out if name not in choices.left_out])
-        )
+        spoken_for = {*choices.left_out, choices.person}
+        unsaid = [name for name in left_out if name not in spoken_for]
+        raise InvalidInputError(_missing_flags(gaps, by_name[label], choices, unsaid))
     terms = {
         "name": choices.name,
         "title": choices.title or choices.name.replace("_", " ").replace("-", " ").capitalize(),
@@ -152,7 +152,7 @@ def _person(column: SurveyedColumn, choices: AuthorChoices, ask: Prompt | None, 
         if ask is None:
             gaps.append(_ALONE_OR_REFUSE)
         else:
-            question = f"rows of this file have no {column.name!r}: is each a person (alone), or do you refuse"
+            question = f"some rows of this file have no {column.name!r}: is each a person (alone), or do you refuse"
             missing = until_valid(ask, f"{question} such tables (refuse)", "", _alone_or_refuse)
     stated = {"most_rows": choices.most_rows, "missing": missing}
     return {"column": column.name, **{name: value for name, value in stated.items() if value is not None}}
@@ -186,8 +186,8 @@ def _missing_flags(gaps: Sequence[str], label: SurveyedColumn, choices: AuthorCh
         message += f"; left out, unless you say --column NAME: {_listed(left_out)}"
     if _ALONE_OR_REFUSE in gaps:
         message += (
-            f"; rows of this file have no {choices.person!r}: alone has each of such rows be a person, refuse keeps "
-            "owners who have some out, and neither can change once owners are invited"
+            f"; some rows of this file have no {choices.person!r}: alone has each of them be a person, refuse keeps "
+            "owners who have such rows out, and neither can change once owners are invited"
         )
     if not choices.public:
         return f"{message}; or be asked, by --ask; or say --public, if the file is"

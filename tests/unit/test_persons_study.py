@@ -166,6 +166,7 @@ def test_an_author_whose_public_table_misses_identifiers_says_what_such_rows_are
     assert (refused.exit_code, (tmp_path / "study.json").exists()) == (3, False), "nothing is signed with it"
     assert "add these with what is true of each: --person-missing alone|refuse" in refused.output
     assert "rows of this file have no 'patient_nbr'" in refused.output
+    assert "unless you say --column" not in refused.output, "whose a row is can be no feature"
     assert "neither can change once owners are invited" in refused.output
     asked = ["study", "init", str(data), "--out", str(tmp_path / "study.json"), *WORDS[:-1], "--ask", *words]
     done = CliRunner().invoke(learner_app, asked, input="age\nalone\n")
