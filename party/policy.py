@@ -21,7 +21,7 @@ from parley.common.errors import ForbiddenError, InvalidInputError
 from parley.common.files.studies import read_study
 from parley.common.learning.classifiers import LocalClassifier
 from parley.common.privacy.account import Cost, Price
-from parley.common.privacy.guarantee import UNIT_NAMES, Adjacency, delta_caution
+from parley.common.privacy.guarantee import UNIT_NAMES, Adjacency, delta_caution, hides
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import OwnFacts
 from parley.common.protocol.messages import Query, Question
@@ -219,6 +219,30 @@ def study_cautions(policy: Policy, study: Study, person: str | None, n_examples:
     reason = refuses_study(study, rules_of(policy, person=person))
     refused = () if reason is None else (f"runs about {study.name} will be refused: {reason}",)
     return (*refused, *policy_cautions(policy, n_examples, study.unit))
+
+
+def person_cautions(settings: PartySettings, charged: Adjacency) -> tuple[str, ...]:
+    """Return what an owner should know if it says whose its rows are, and its account is not for persons.
+
+    Such an account takes runs that hide one row each, and after the first of them it can promise no more. All that its
+    ledger has answered hides ``charged`` at least.
+    """
+    entries = named_studies(settings)
+    persons = [name for name, entry in entries.items() if entry.data.person is not None]
+    if not persons or settings.policy.adjacency != "replace_one":
+        return ()
+    never = f"it can never promise to persons, also of {', '.join(persons)}"
+    if not hides(charged, "person"):
+        kept = "parley-party budget says how little of its promise holds for one with several rows"
+        return (f"your account has answered runs that hide single rows: {never}; {kept}",)
+    rows = ", ".join(name for name in entries if name not in persons)
+    mixed = f", since {rows} {'hides' if len(entries) == len(persons) + 1 else 'hide'} one row each" if rows else ""
+    refused = f": it then refuses runs about {rows}, until the learner names the person in a new study" if rows else ""
+    caution = (
+        f"your account hides single rows only{mixed}: after the first run that hides one row, {never}. If it should, "
+        f'write adjacency = "person" into [policy] of {settings.source} now, before any run{refused}'
+    )
+    return (caution,)
 
 
 def key_cautions(settings: PartySettings, invited: Iterable[str] = ()) -> list[str]:

@@ -186,8 +186,9 @@ _REMEDIES: Mapping[FaultKind, str] = {
     "too many entries": '"entries" of the study is the most that a row may have',
     "unknown category": "--value COLUMN:VALUE=MEANING, or data.values in the settings, says which value is meant; "
     '"other": true on a feature of the study takes the values that it does not declare',
-    "identifier missing": '"missing": "alone" of the study\'s person has each row without an identifier be a person of '
-    "its own, which hides somebody who has such rows in pieces",
+    "identifier missing": "leave such rows out by a query as the source; or ask the learner for a new study with "
+    '"missing": "alone" of its person (--person-missing alone), which cannot change in one that owners are invited to: '
+    "each row without an identifier is then a person of its own, which hides somebody who has such rows in pieces",
     "identifier rounded": "identifiers have to be whole numbers or texts: floating point does not hold so large ones",
     "no weight from 0 to 1": "each row needs a weight from 0 to 1, as the study's row_weights say",
     "unknown label": "a label has to be spelt as in the study: --value COLUMN:VALUE=MEANING, or data.values in the "

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -122,8 +122,12 @@ class StudyFit:
 
     def lines(self) -> list[str]:
         """Return the report for people, the verdict first."""
+        return [self._verdict(), *self.remarks()]
+
+    def remarks(self) -> list[str]:
+        """Return all of the report for people but its verdict, warnings first."""
         details = (*self.notes, *self._faults(), *(doubt.words for doubt in self.doubts), *self._hints())
-        return [self._verdict(), *self._warnings(), *(f"  {line}" for line in details)]
+        return [*self._warnings(), *(f"  {line}" for line in details)]
 
     def _verdict(self) -> str:
         if self.fits and self.n_rows:
@@ -252,12 +256,6 @@ def fit_of(
     """
     read = frozenset(match_columns(names, study.source_names).values())
     extra = tuple(shortened(name) for name in names if name and name not in read)
-    numbers = {
-        feature.name for feature in study.named if isinstance(feature, Feature) and feature.upper - feature.lower > 1
-    }
-    wanted = tuple(
-        name for name in study.table_names if names_identifier(name) or (name in numbers and numbers_people(name))
-    )
     try:
         loaded = load()
     except UnfitDataError as error:
@@ -271,7 +269,7 @@ def fit_of(
             minimum_rows,
             faults,
             extra,
-            wanted,
+            _identifiers(study),
             file=error.file,
             notes=error.notes,
             doubts=error.doubts,
@@ -279,13 +277,18 @@ def fit_of(
             person=study.person.column if study.person else "",
             most_rows=study.most_rows,
         )
+    return replace(fit_of_loaded(study, loaded, minimum_rows, as_is=as_is), extra=extra)
+
+
+def fit_of_loaded(study: Study, loaded: Loaded, minimum_rows: int = 1, *, as_is: bool = False) -> StudyFit:
+    """Return how a table that was loaded fits its study, without the columns that the study does not name."""
     return StudyFit(
         study.name,
         loaded.persons.rows if loaded.persons else int(loaded.shard.n_examples),
         minimum_rows,
         {},
-        extra,
-        wanted,
+        (),
+        _identifiers(study),
         dict(loaded.clipped),
         loaded.dropped_share,
         loaded.missing,
@@ -297,6 +300,16 @@ def fit_of(
         person=study.person.column if study.person else "",
         most_rows=study.most_rows,
         persons=loaded.persons,
+    )
+
+
+def _identifiers(study: Study) -> tuple[str, ...]:
+    """Return the columns of a study whose names say that they identify a person."""
+    numbers = {
+        feature.name for feature in study.named if isinstance(feature, Feature) and feature.upper - feature.lower > 1
+    }
+    return tuple(
+        name for name in study.table_names if names_identifier(name) or (name in numbers and numbers_people(name))
     )
 
 

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
@@ -30,6 +30,7 @@ Prompt = Callable[[str, str], str]
 LABEL_QUESTION = "the column to be learnt"
 """What a prompt is asked for the label."""
 
+_ALONE_OR_REFUSE = "--person-missing alone|refuse"
 _FEW_CLASSES = 10
 _MOST_NAMED = 5
 _MOST_COLUMNS = 12
@@ -45,7 +46,7 @@ class AuthorChoices:
     label. ``other`` says whether categories take values that are not declared; None means that those do whose values
     are a public table's. ``hold_out`` is the share of rows that are kept for evaluation, None for none. ``person`` is
     the column that says whose a row is, None if each row stands for itself; of a person ``most_rows`` count, None for
-    the usual number.
+    the usual number, and ``person_missing`` says what a row without an identifier is.
     """
 
     name: str
@@ -70,6 +71,7 @@ class AuthorChoices:
     hold_out: float | None = None
     person: str | None = None
     most_rows: int | None = None
+    person_missing: Literal["refuse", "alone"] | None = None
 
     @property
     def requested(self) -> frozenset[str]:
@@ -110,8 +112,9 @@ def draft_study(columns: Sequence[SurveyedColumn], choices: AuthorChoices, ask: 
     label = choices.label if choices.label is not None else _ask_label(columns, ask)
     if label in choices.fills:
         raise InvalidInputError(f"--fill {label}: nothing stands in for a label that is missing")
-    if choices.most_rows is not None and choices.person is None:
-        raise InvalidInputError("--most-rows: say whose a row is, by --person COLUMN")
+    for option, said in {"--most-rows": choices.most_rows, "--person-missing": choices.person_missing}.items():
+        if said is not None and choices.person is None:
+            raise InvalidInputError(f"{option}: say whose a row is, by --person COLUMN")
     left_out, doubtful = _classify(columns, choices, label)
     chosen = [column for column in columns if column.name not in left_out and column.name != label]
     if not chosen:
@@ -119,10 +122,11 @@ def draft_study(columns: Sequence[SurveyedColumn], choices: AuthorChoices, ask: 
     gaps: list[str] = []
     features = [_feature(column, choices, ask, gaps) for column in chosen]
     target = _label(by_name[label], choices, ask, gaps)
+    person = None if choices.person is None else _person(by_name[choices.person], choices, ask, gaps)
     if gaps:
-        raise InvalidInputError(
-            _missing_flags(gaps, by_name[label], choices, [name for name in left_out if name not in choices.left_out])
-        )
+        spoken_for = {*choices.left_out, choices.person}
+        unsaid = [name for name in left_out if name not in spoken_for]
+        raise InvalidInputError(_missing_flags(gaps, by_name[label], choices, unsaid))
     terms = {
         "name": choices.name,
         "title": choices.title or choices.name.replace("_", " ").replace("-", " ").capitalize(),
@@ -134,13 +138,33 @@ def draft_study(columns: Sequence[SurveyedColumn], choices: AuthorChoices, ask: 
         "missing": "drop" if choices.missing == "value" and by_name[label].blank else choices.missing,
         "hold_out": choices.hold_out,
     }
-    if choices.person is not None:
-        most_rows = {} if choices.most_rows is None else {"most_rows": choices.most_rows}
-        terms["person"] = {"column": choices.person, **most_rows}
+    if person is not None:
+        terms["person"] = person
     try:
         return StudyDraft(Study.model_validate(terms), left_out, doubtful, _persons_in(columns, choices, label))
     except ValidationError as error:
         raise InvalidInputError(_faults_of(error, [column.name for column in chosen])) from None
+
+
+def _person(column: SurveyedColumn, choices: AuthorChoices, ask: Prompt | None, gaps: list[str]) -> dict[str, Any]:
+    """Return whose a row is, as a study's terms; what rows without an identifier are is asked where a file has such."""
+    missing = choices.person_missing
+    if missing is None and column.blank:
+        if ask is None:
+            gaps.append(_ALONE_OR_REFUSE)
+        else:
+            question = f"some rows of this file have no {column.name!r}: is each a person (alone), or do you refuse"
+            missing = until_valid(ask, f"{question} such tables (refuse)", "", _alone_or_refuse)
+    stated = {"most_rows": choices.most_rows, "missing": missing}
+    return {"column": column.name, **{name: value for name, value in stated.items() if value is not None}}
+
+
+def _alone_or_refuse(text: str) -> Literal["alone", "refuse"]:
+    """Return what a row without an identifier is; raises InvalidInputError."""
+    match text.strip():
+        case "alone" | "refuse" as said:
+            return said
+    raise InvalidInputError("say alone or refuse")
 
 
 def _persons_in(columns: Sequence[SurveyedColumn], choices: AuthorChoices, label: str) -> tuple[str, ...]:
@@ -161,6 +185,11 @@ def _missing_flags(gaps: Sequence[str], label: SurveyedColumn, choices: AuthorCh
         message += f"; or {_flag('--values', label.name, _SOME_VALUES)}, if the label {label.name!r} is of classes"
     if left_out:
         message += f"; left out, unless you say --column NAME: {_listed(left_out)}"
+    if _ALONE_OR_REFUSE in gaps:
+        message += (
+            f"; some rows of this file have no {choices.person!r}: alone has each of them be a person, refuse keeps "
+            "owners who have such rows out, and neither can change once owners are invited"
+        )
     if not choices.public:
         return f"{message}; or be asked, by --ask; or say --public, if the file is"
     if any(gap.startswith("--values") for gap in gaps):
@@ -452,8 +481,10 @@ class PublicRowsFit:
             faults = [f"{name}: {kind}: {so_many(rows, 'row')}" for name, kind, rows in kinds]
             faults += [doubt.words for doubt in self.fit.doubts if doubt.column not in self.codes]
             clipped = ["owners clip what lies beyond the bounds by --clip"] if self._exceeds else []
+            refused = any("identifier missing" in kinds for kinds in self.fit.faults.values())
+            alone = ["owners with such rows cannot join: --person-missing alone has each be a person"] * refused
             title = "warning: this file does not fit the study itself"
-            return [title, *_few(faults), *clipped, *_few(self._codes()), *self._blanks()]
+            return [title, *_few(faults), *clipped, *alone, *_few(self._codes()), *self._blanks()]
         bounds = ["bounds are those of this file: what lies beyond them in owners' rows counts as the bound, by --clip"]
         lines = [*self.fit.oddness, *(bounds if self.is_sample else ()), *_few(self._codes())]
         if self.fit.dropped:

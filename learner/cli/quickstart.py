@@ -28,7 +28,7 @@ from parley.learner.cli.begin import (
     url_of_learner,
 )
 from parley.learner.cli.options import HERE, SETTINGS
-from parley.learner.cli.roster import data_options, unused_file, write_invitation
+from parley.learner.cli.roster import WHOSE, data_options, person_option, unused_file, write_invitation
 from parley.learner.cli.serve import serve_command
 from parley.learner.cli.study import AuthorOptions, prompt, write_study
 
@@ -58,7 +58,6 @@ HERE_ALONE = "https://127.0.0.1:8100"
 """The learner's URL unless another is said: no other machine reaches it."""
 
 _HOURS = 72.0
-_WHOSE = "COLUMN is the one of its table that says whose a row is: each owner's own word"
 _REPLACING = " (an earlier invitation counts no more: this one is for its studies too)"
 _IS_PUBLIC = "is the table public or made up, so that all owners may see its values and ranges?"
 _PRIVATE = (
@@ -330,12 +329,7 @@ def _report(
             lines += ["read these words out to each by telephone; they type them:", f"  {learner.words}"]
         installed = ", with Parley and its extra files installed" if strangers else "; a party that runs takes it up"
         lines += [f"each owner then runs, where its table is{installed}:"]
-        for name, each in invited.items():
-            of_one = len(each.studies) == 1
-            tables = data_options(each.studies) + (drafted.owners_options if of_one else drafted.clip_option)
-            joins = f"  parley-party join {quote(each.file.name)}{tables}{drafted.owners_person}"
-            lines += [joins + (f"; parley-party serve --config {quote(name)}/party.toml" if name in strangers else "")]
-        lines += [_WHOSE] * bool(drafted.owners_person)
+        lines += _joining(learner, drafted, invited, strangers)
         lines += ["with --by-policy, runs that an owner's policy allows do not wait for its word: parley-party pending"]
     following = [
         *([] if is_started or learner.is_running() else [serving]),
@@ -364,3 +358,19 @@ def _report(
         where += f", after: {export}"
     out.aside("\n".join([f"next{where}:", *(f"  {line}" for line in following)]))
     sys.stdout.flush()
+
+
+def _joining(
+    learner: LearnerHere, drafted: Drafted, invited: Mapping[str, WrittenInvitation], strangers: Sequence[str]
+) -> Iterator[str]:
+    """Yield what each owner runs, with the options that the studies of its invitation need."""
+    known = settings.load_studies(learner.settings.studies)
+    of_persons = {name for name, study in known.items() if study.person is not None}
+    for name, each in invited.items():
+        of_one = len(each.studies) == 1
+        tables = data_options(each.studies) + (drafted.owners_options if of_one else drafted.clip_option)
+        whose = person_option(not of_persons.isdisjoint(each.studies))
+        serves = f"; parley-party serve --config {quote(name)}/party.toml" if name in strangers else ""
+        yield f"  parley-party join {quote(each.file.name)}{tables}{whose}{serves}"
+    if any(not of_persons.isdisjoint(each.studies) for each in invited.values()):
+        yield WHOSE

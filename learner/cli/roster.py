@@ -51,7 +51,8 @@ def invite_command(
     """Write an invitation for an owner. It holds a secret, and counts once: hand it over as a password is.
 
     The owner runs "parley-party join FILE --data TABLE", and both of you compare six words by telephone. For several
-    studies, it says --data STUDY=TABLE for each that it has rows of. A member is invited in the same way to further
+    studies, it says --data STUDY=TABLE for each that it has rows of; for one that hides persons, --person COLUMN too,
+    which says whose a row is. A member is invited in the same way to further
     studies, which its running party takes up.
     """
     if not study and not key_holder:
@@ -154,6 +155,15 @@ def data_options(studies: Sequence[str]) -> str:
     return "".join(f" --data {quote(study)}=TABLE" for study in studies)
 
 
+WHOSE = "COLUMN is the one of its table that says whose a row is: each owner's own word"
+"""What `person_option` leaves open."""
+
+
+def person_option(persons: bool) -> str:
+    """Return the option of `join` by which an owner says whose a row is, if one of its studies hides ``persons``."""
+    return " --person COLUMN" if persons else ""
+
+
 def unused_file(name: str) -> Path:
     """Return a name for an invitation's file that is not taken: a member may be invited again and again."""
     numbers = chain([""], (f"-{number}" for number in count(2)))
@@ -170,16 +180,20 @@ def _invite(
     with learner.open() as client:
         members = {member["name"]: member for member in client.ask(*routes.SHOW_ROSTER.to())}
         made = client.ask(*routes.INVITE.to(), {"name": name, "role": role, "studies": studies, "hours": hours})
+        of_persons = {study["name"] for study in client.ask(*routes.LIST_STUDIES.to()) if study["unit"] == "person"}
     is_member = members.get(name, {}).get("state") == "member"
     new = [study for study in studies if not is_member or study not in members[name]["studies"]]
     write_invitation(file, made["text"])
     command = "parley-party keyholder join" if role == "key_holder" else "parley-party join"
-    table = data_options(studies) if new else ""
+    whose = person_option(not of_persons.isdisjoint(new))
+    table = data_options(studies) + whose if new else ""
     words = " ".join(made["words"])
     compared = "" if is_member else f"\n  read these words out by telephone: {words}"
     text = f"""\
 {file} is for {name} alone: it holds a secret, and counts once, for {hours:g} hours{compared}
   they run: {command} {quote(file.name)}{table}"""
+    if whose:
+        text += f"\n  {WHOSE}"
     if lost := [study for study in members.get(name, {}).get("invited_to", ()) if study not in studies]:
         both = " ".join(f"--study {quote(study)}" for study in (*lost, *studies))
         text += f"""

@@ -122,6 +122,14 @@ class AuthorOptions:
         int | None,
         typer.Option("--most-rows", min=1, help="so many rows of a person count at most; 1000 if not given"),
     ] = None
+    person_missing: Annotated[
+        Literal["refuse", "alone"] | None,
+        typer.Option(
+            "--person-missing",
+            help="rows without an identifier are refused, or are a person each (alone); refuse if not given, and said "
+            "or asked for where a public file has such rows",
+        ),
+    ] = None
     other: Annotated[
         bool | None,
         typer.Option(
@@ -165,6 +173,7 @@ class AuthorOptions:
             hold_out=self.hold_out or None,
             person=self.person,
             most_rows=self.most_rows,
+            person_missing=self.person_missing,
         )
 
     def draft(self, source: DataSource, out: Printer, ask: Prompt | None) -> Drafted:
@@ -203,11 +212,6 @@ class Drafted:
     def owners_options(self) -> str:
         """What owners of tables like a public one add to their commands, for a shell, each after a blank."""
         return self.rows.owners_options if self.rows else ""
-
-    @property
-    def owners_person(self) -> str:
-        """The option by which an owner says whose a row is, after a blank; it says the column itself."""
-        return "" if self.study.person is None else " --person COLUMN"
 
     @property
     def clip_option(self) -> str:

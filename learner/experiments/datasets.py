@@ -111,7 +111,8 @@ class Dataset:
     ``fold`` draws in the same way, but holds out the i-th of k parts of the examples in the generator's order; it is
     None if each draw makes new examples, which have no parts. ``study`` is the study of the columns, if there is one.
     Of ``n_rows`` rows, 0 if they are new in each draw, ``n_dropped`` miss a value and are empty; ``missing`` counts
-    them by column, the largest count first. ``notes`` say how a file was read.
+    them by column, the largest count first. ``notes`` say how a file was read, and what is odd about its
+    persons.
     """
 
     loss: Loss
@@ -142,11 +143,15 @@ def load_dataset(name: str, study: Path | None = None, tables: Sequence[str] = (
             f"data {name!r} is none of {', '.join(BUILT_IN)}; a file of data, or a query, needs a study"
         )
     from parley.common.files.examples import load_source  # noqa: PLC0415 -- pyarrow, which only files need
+    from parley.common.files.study_fit import odd_persons  # noqa: PLC0415 -- which needs it too
 
     terms = read_study(study)
     loaded = load_source(parse_source(name, tables, csv), terms, clip=True)
     dropped = round(loaded.dropped_share * len(loaded.shard.y))
-    return replace(examples(terms, loaded.shard), n_dropped=dropped, missing=loaded.missing, notes=loaded.notes)
+    notes = [*loaded.notes]
+    if terms.person is not None and loaded.persons is not None:
+        notes += odd_persons(loaded.persons, terms.person.column, terms.person.most_rows)
+    return replace(examples(terms, loaded.shard), n_dropped=dropped, missing=loaded.missing, notes=tuple(notes))
 
 
 def examples(study: Study, shard: Shard) -> Dataset:

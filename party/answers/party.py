@@ -47,6 +47,7 @@ from parley.common.errors import (
 )
 from parley.common.files.sources import PostgresTable
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Cost, Price, limit
+from parley.common.privacy.guarantee import Adjacency
 from parley.common.privacy.noise import Noise, SystemNoise
 from parley.common.protocol.messages import Query
 from parley.common.protocol.receipts import APPROVAL, Answer, Binding
@@ -67,7 +68,7 @@ from parley.party.data.holdings import HeldStudy, Holdings
 from parley.party.data.owner_data import Holding, load_apart
 from parley.party.ledger.accounts import Accounts, StudyTerms
 from parley.party.ledger.books import ALL
-from parley.party.ledger.ledger import Ask, Compute, Consent, Ledger, OneTimeNoise, check_exists
+from parley.party.ledger.ledger import Ask, Compute, Consent, Ledger, OneTimeNoise, check_exists, has_ledger
 from parley.party.ledger.ledger_log import log_records
 from parley.party.ledger.records import DataPin
 from parley.party.policy import Terms, policy_cautions, review, rules_of, sum_policy, terms
@@ -183,6 +184,17 @@ def open_store(settings: PartySettings, *, to_read: bool = False) -> Ledger:
     budget, days = budget_of(settings.policy), settings.policy.reservation_days
     terms = terms_of(settings)
     return Ledger(settings.state, settings.identity, budget, terms, reservation_days=days, to_read=to_read)
+
+
+def charged_adjacency(settings: PartySettings) -> Adjacency:
+    """Return what all that the party has answered hides at least: ``whole_party`` where it has answered nothing yet.
+
+    Raises what `open_store` raises, but for a ledger that is not there.
+    """
+    if not has_ledger(settings.state):
+        return "whole_party"
+    with open_store(settings) as store:
+        return store.books.hides()
 
 
 def terms_of(settings: PartySettings) -> dict[str, StudyTerms]:

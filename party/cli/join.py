@@ -44,7 +44,7 @@ from parley.party.joining import (
 with deferred():
     from parley.common import extras
     from parley.common.encoding import key_words
-    from parley.common.files import sources
+    from parley.common.files import sources, study_fit
     from parley.party import invited as invited_party
     from parley.party import membership, settings_text
     from parley.party import policy as party_policy
@@ -270,6 +270,9 @@ def _prepared(
             )
     if joining.settings is None and not ledger.has_ledger(settings.state):
         ledger.create_ledger(settings.state, settings.identity, settings.policy.adjacency)
+    if any(addition.entry and addition.entry.data.person for addition, _ in examined):
+        charged = party.charged_adjacency(settings)
+        notes += [f"warning: {caution}" for caution in party_policy.person_cautions(settings, charged)]
     return settings, notes
 
 
@@ -378,12 +381,12 @@ def _pinned_person(study: Study, terms: StudyOptions) -> str | None:
 
 
 def _fitting(settings: PartySettings, entry: StudySettings, data: str, holding: Holding) -> list[str]:
-    """Say that the table fits the study, how it was read, what the study is about, and what settings to look at."""
+    """Say that the table fits the study, what that is about, what to know of the table, and of the settings."""
     agreed, policy = holding.study, entry.policy.over(settings.policy)
     about = [f"  {words}" for words in (agreed.title, agreed.purpose) if words]
     summary = f"{data} fits {agreed.name}: {so_many(holding.n_examples, 'person' if agreed.person else 'row')}"
-    notes = [f"  {note}" for note in holding.loaded.notes]
-    return [summary, *notes, *about, *_warned(policy, agreed, entry.data.person, holding.n_examples)]
+    remarks = study_fit.fit_of_loaded(agreed, holding.loaded, as_is=True).remarks()  # a doubt has been said yes to
+    return [summary, *about, *remarks, *_warned(policy, agreed, entry.data.person, holding.n_examples)]
 
 
 def _warned(policy: Policy, agreed: Study, person: str | None, n_examples: int) -> Iterator[str]:

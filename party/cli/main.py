@@ -247,10 +247,14 @@ def party_check(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
                 growth = store.chain.growth()
                 ledger = {"ledger": growth.facts if out.is_json else str(growth)}
         facts["public_key"] = settings.identity.key if settings.secure_sum else None
+        doubts = [
+            *party_policy.key_cautions(settings),
+            *party_policy.person_cautions(settings, party.charged_adjacency(settings)),
+            *(doubt for one in examined for doubt in one.doubts),
+        ]
     if not has_ledger:
         typer.echo("parley-party: there is no ledger yet: make it with parley-party init", err=True)
     warn_unreachable(settings.outbound)
-    doubts = [*party_policy.key_cautions(settings), *(doubt for one in examined for doubt in one.doubts)]
     for doubt in dict.fromkeys(doubts):
         typer.echo(f"parley-party: {doubt}", err=True)
     learners, refuses = [learner.name for learner in settings.learners], list(_refusals(settings))

@@ -104,6 +104,7 @@ def test_what_is_no_column_of_persons_is_refused(tmp_path: Path) -> None:
     for words, reason in {
         ("--person", "nobody"): "no column 'nobody'",
         ("--most-rows", "5"): "--most-rows: say whose a row is",
+        ("--person-missing", "alone"): "--person-missing: say whose a row is",
         ("--person", "age", "--column", "age"): "is a feature or the label",
         ("--person", "patient_nbr", "--most-rows", "200000"): "person: ",
     }.items():
@@ -152,12 +153,33 @@ def test_a_missing_identifier_is_a_fault_of_its_column(tmp_path: Path) -> None:
     fit = checked(table(tmp_path, ["", *visits(8)[1:]]), "--person", "patient_nbr")
     assert not fit.fits
     assert fit.faults == {"patient_nbr": {"identifier missing": 1}}
-    study = read_study(tmp_path / "study.json")
-    assert study.person is not None
-    alone = study.model_copy(update={"person": study.person.model_copy(update={"missing": "alone"})})
-    fit = fit_of_source(alone, DataSource(source=str(tmp_path / "visits.csv")))
+    assert "--person-missing alone" in "\n".join(fit.lines())
+    fit = checked(tmp_path / "visits.csv", "--person", "patient_nbr", "--person-missing", "alone")
     assert fit.fits
     assert "1 row without 'patient_nbr' counts as a person by itself" in "\n".join(fit.lines())
+
+
+def test_an_author_whose_public_table_misses_identifiers_says_what_such_rows_are(tmp_path: Path) -> None:
+    data = table(tmp_path, ["", *visits(8)[1:]])
+    words = ("--person", "patient_nbr", "--public")
+    refused = init(data, *words)
+    assert (refused.exit_code, (tmp_path / "study.json").exists()) == (3, False), "nothing is signed with it"
+    assert "add these with what is true of each: --person-missing alone|refuse" in refused.output
+    assert "rows of this file have no 'patient_nbr'" in refused.output
+    assert "unless you say --column" not in refused.output, "whose a row is can be no feature"
+    assert "neither can change once owners are invited" in refused.output
+    asked = ["study", "init", str(data), "--out", str(tmp_path / "study.json"), *WORDS[:-1], "--ask", *words]
+    done = CliRunner().invoke(learner_app, asked, input="age\nalone\n")
+    assert done.exit_code == 0, done.output
+    assert "say alone or refuse" in done.output
+    for said in ("alone", "refuse"):
+        done = init(data, *words, "--person-missing", said)
+        assert done.exit_code == 0, done.output
+        person = read_study(tmp_path / "study.json").person
+        assert person is not None
+        assert person.missing == said
+    assert "owners with such rows cannot join: --person-missing alone has each be a person" in done.output
+    assert "--person-missing" not in init(table(tmp_path, visits(8)), *words).output
 
 
 def test_a_study_of_records_says_nothing_of_persons(tmp_path: Path) -> None:

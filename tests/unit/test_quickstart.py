@@ -146,3 +146,14 @@ def test_owners_of_a_study_of_persons_are_asked_for_the_column_that_says_whose_a
     assert done.exit_code == 0, done.output
     assert "join north.invitation.json --data TABLE --clip --person COLUMN; parley-party serve" in done.stdout
     assert "COLUMN is the one of its table that says whose a row is: each owner's own word" in done.stdout
+    Path("again.csv").write_text(TABLE)
+    again = CliRunner().invoke(
+        learner_app, ["quickstart", "again.csv", "--public", "--label", "ill", "--owners", "north,south"]
+    )
+    assert again.exit_code == 0, again.output
+    lines = again.stdout.splitlines()
+    (both,) = (line for line in lines if "join north-2.invitation.json" in line)
+    assert "--data visits=TABLE --data again=TABLE" in both
+    assert " --person COLUMN;" in both, "the earlier study is of persons"
+    (rows,) = (line for line in lines if "join south.invitation.json" in line)
+    assert "--person" not in rows

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -467,6 +468,24 @@ def test_persons_are_what_is_dealt_and_hidden_and_counted(monkeypatch: pytest.Mo
     assert result.to_json()["unit"] == "person"
     assert {promise.adjacency for promise in result.guarantees} == {"person"}
     assert result.accuracy.mean > 0.8
+
+
+def test_what_is_odd_about_the_persons_of_a_file_is_said(tmp_path: Path) -> None:
+    path, features = tmp_path / "stays.csv", (Feature(name="age", lower=0, upper=99),)
+    agreed = Study(name="stays", features=features, label=Label(name="ill", values=("no", "yes")))
+
+    def said(identifiers: Sequence[str], **person: Any) -> str:  # noqa: ANN401 -- of a `Person`
+        study = agreed.model_copy(update={"person": Person(column="id", **person)})
+        (tmp_path / "study.json").write_text(study.model_dump_json())
+        rows = (f"{who},{n % 70},{('no', 'yes')[n % 2]}\n" for n, who in enumerate(identifiers))
+        path.write_text("id,age,ill\n" + "".join(rows))
+        return " ".join(load_dataset(str(path), tmp_path / "study.json").notes)
+
+    by_twos = [f"P{n // 2}" for n in range(60)]
+    assert said(by_twos) == ""
+    assert "each row has another 'id': is this a row's number?" in said([f"E{n}" for n in range(60)])
+    assert "30 rows of persons with more than 1 are left out" in said(by_twos, most_rows=1)
+    assert "1 row without 'id' counts as a person by itself" in said(["", *by_twos[1:]], missing="alone")
 
 
 def test_public_rows_of_persons_are_all_rows_of_some() -> None:

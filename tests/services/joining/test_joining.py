@@ -21,6 +21,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
+from parley.common.data.study import Person
 from parley.common.encoding.key_words import words_of
 from parley.common.errors import InvalidInputError
 from parley.common.files.sources import parse_source
@@ -388,6 +389,30 @@ def test_an_owner_joins_by_a_query_over_tables(shared: Scene, monkeypatch: pytes
     )
     assert refused.exit_code == 3
     assert "Table with name rows does not exist! Say where it is: --table NAME=WHERE" in refused.stderr
+
+
+def test_an_owner_of_persons_is_told_what_to_say_and_what_is_odd_before_any_run(tmp_path: Path) -> None:
+    with scene(tmp_path) as (made, _):
+        agreed = read_study(tmp_path / "learner" / "studies" / "made-up.json")
+        stays = agreed.model_copy(update={"name": "stays", "person": Person(column="patient", most_rows=1)})
+        (tmp_path / "learner" / "studies" / "stays.json").write_text(stays.model_dump_json())
+        head, *rows = made.tables[NAMES[0]].read_text().splitlines()
+        table = tmp_path / "stays.csv"
+        table.write_text("\n".join([f"patient,{head}", *(f"P{n // 2},{row}" for n, row in enumerate(rows))]) + "\n")
+        alone = made.learner("invite", NAMES[1], "--study", "made-up", "--out", tmp_path / "rows.json")
+        assert "--person" not in alone.stdout
+        path = tmp_path / "both.json"
+        done = made.learner("invite", NAMES[0], "--study", "made-up", "--study", "stays", "--out", path)
+        assert "join both.json --data made-up=TABLE --data stays=TABLE --person COLUMN\n" in done.stdout
+        assert "COLUMN is the one of its table that says whose a row is" in done.stdout
+        done = made.join(path, NAMES[0], "--data", table, "--person", "patient")
+        assert done.exit_code == 0, done.output
+        assert f"{len(rows) // 2} rows of persons with more than 1 are left out" in done.stdout, "as study check says"
+        assert "warning: your account hides single rows only, since made-up hides one row each" in done.stdout
+        assert "it can never promise to persons, also of stays" in done.stdout
+        assert made.party(NAMES[0]).policy.adjacency == "replace_one"
+        done = made.owner("check", "--config", made.root / NAMES[0] / "party.toml")
+        assert (done.exit_code, "your account hides single rows only" in done.stderr) == (0, True), done.output
 
 
 def test_a_container_sees_the_files_of_a_query_and_the_secret_of_postgresql(tmp_path: Path) -> None:
