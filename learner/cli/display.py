@@ -14,7 +14,7 @@ from rich.table import Table
 from parley.common.encoding.texts import so_many
 from parley.common.learning.statistics import figures, unsaid_caution
 from parley.common.learning.threshold import at_threshold, threshold_in_words
-from parley.common.privacy.guarantee import EXAMPLE_NAMES, HIDDEN, as_clause, as_sentence, in_common, no_less
+from parley.common.privacy.guarantee import EXAMPLE_NAMES, as_clause, as_sentence, hidden_at, in_common, no_less
 from parley.learner.client.progress import METRIC_WORDS, metrics_in_words
 from parley.learner.runs.states import RunEvent, RunState
 
@@ -228,6 +228,5 @@ def _promise(guarantee: Mapping[str, Any]) -> str:
     if guarantee["epsilon"] is None:
         return f"no privacy against {observer}"
     figures = f"epsilon {no_less(guarantee['epsilon'])}, delta {guarantee['delta']:g}"
-    return (
-        f"{figures} for {HIDDEN[guarantee['adjacency']]}, against {observer} ({guarantee['calibration']} calibration)"
-    )
+    hidden = hidden_at(guarantee["adjacency"], guarantee.get("owners", 1))
+    return f"{figures} for {hidden}, against {observer} ({guarantee['calibration']} calibration)"

@@ -25,7 +25,6 @@ from parley.common.learning.statistics import figures, unsaid_caution
 from parley.common.learning.threshold import at_threshold, threshold_in_words
 from parley.common.privacy.guarantee import (
     EXAMPLE_NAMES,
-    HIDDEN,
     NEXT_TO_NOTHING,
     UNIT_NAMES,
     as_sentence,
@@ -86,7 +85,7 @@ def model_card(document: Mapping[str, Any], verified: Verification | None) -> st
         parameters=list(_parameters(read)),
         secure_sum=spec is not None and spec.secure_sum != "none",
         promises=[_promised(promise) for promise in read.guarantees],
-        in_words=_in_words(read, 1 if spec is None else spec.overlap),
+        in_words=_in_words(read),
         unit=UNIT_NAMES[study.unit],
         overlap=1 if spec is None else spec.overlap,
         evaluation=read.evaluation,
@@ -233,7 +232,7 @@ def _promised(promise: Promise) -> dict[str, Any]:
         "figures": "none"
         if promise.epsilon is None
         else f"ε = {no_less(promise.epsilon)}, δ = {no_less(promise.delta, 2)}",
-        "hides": HIDDEN[promise.adjacency],
+        "hides": hidden_at(promise.adjacency, promise.owners),
         "whom": _SEEN[promise.view] + helped,
         "noise": "as the algorithm's paper sets it"
         if promise.calibration == "paper"
@@ -242,7 +241,7 @@ def _promised(promise: Promise) -> dict[str, Any]:
     }
 
 
-def _in_words(read: ModelDocument, overlap: int) -> str:
+def _in_words(read: ModelDocument) -> str:
     """Return the guarantee against anyone who sees all rounds, in words."""
     of_transcript = [guarantee for guarantee in read.guarantees if guarantee.view == "transcript"]
     promise = next(iter((*of_transcript, *read.guarantees)), None)
@@ -252,8 +251,9 @@ def _in_words(read: ModelDocument, overlap: int) -> str:
         return f"In words: an ε of {no_less(promise.epsilon)} promises next to nothing."
     return (
         "In words: for anyone who sees all of the run, the odds of any conclusion differ from those after a run with "
-        f"{hidden_at(promise.adjacency, overlap)} by at most {odds_factor(promise.epsilon)}, except with probability "
-        f"{no_less(promise.delta, 2)}. A promise whose noise is set as in a paper is that paper's own claim."
+        f"{hidden_at(promise.adjacency, promise.owners)} by at most {odds_factor(promise.epsilon)}, except with "
+        f"probability {no_less(promise.delta, 2)}. A promise whose noise is set as in a paper is that paper's own "
+        "claim."
     )
 
 

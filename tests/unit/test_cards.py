@@ -137,11 +137,12 @@ def test_a_card_says_that_its_model_is_of_persons(algorithm: str, counted: str) 
     study = STUDY.model_copy(
         update={"person": person, "hold_out": 0.25, "label": Label(name="y", values=("no", "yes"))}
     )
-    promise = PROMISE | {"adjacency": "person"}
+    alone = PROMISE | {"adjacency": "person"}
+    promises = [alone | {"owners": 2}, alone]
     figure = {"estimate": 0.8, "low": None, "high": 0.9}
     found = {"deviation": 3.0, "accuracy": figure, "majority": figure, "rows": 50, "contributors": ["owner-1"]}
     certificate = certified(study, overlap=2).model_dump(mode="json")
-    terms = {"algorithm": algorithm, "adjacency": "person", "guarantees": [promise], "certificate": certificate}
+    terms = {"algorithm": algorithm, "adjacency": "person", "guarantees": promises, "certificate": certificate}
     for evaluation in (None, found | {"epsilon": 0.5, "delta": 1e-6}):
         card = card_of(study, evaluation=evaluation, **terms)
         assert "| Population | persons: all rows with one patient_nbr, 40 at most;" in card
@@ -149,6 +150,7 @@ def test_a_card_says_that_its_model_is_of_persons(algorithm: str, counted: str) 
         assert "4,500 persons for training" in card
         assert "Beside them, 1,500 are held out, 25% of each owner's persons." in card
         assert "| Owner | Persons |" in card
+        assert "all rows of one person, with up to 2 owners, replaced, against" in card
         assert "all rows of one person, with one owner, replaced, against" in card
         assert "a run with all rows of one person, with up to 2 owners, replaced by at most" in card
         assert "The same person may be with up to 2 of the owners" in card

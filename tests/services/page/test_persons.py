@@ -55,6 +55,10 @@ def test_a_page_of_persons_counts_persons(visitor: Visitor, cluster: Cluster) ->
     visitor.until_it_says("completed", "#state", 60)
     visitor.until_it_says("for all rows of one person, with up to 2 owners, replaced", "#terms")
     visitor.until_it_says("a run with all rows of one person, with up to 2 owners, replaced by at most", "#promise")
+    visitor.find("#promises summary").click()
+    promises = visitor.text("#promises")
+    for owners in ("up to 2 owners", "one owner"):
+        assert promises.count(f"all rows of one person, with {owners}, replaced") == 1
     visitor.until_it_says("Evaluate it on held-out persons")
     visitor.photograph("persons-model")
     visitor.find("#evaluation-epsilon").clear()
