@@ -21,7 +21,7 @@ from markupsafe import Markup
 from parley.common.algorithms import REGISTRY, parameter_schema
 from parley.common.data.columns import Category, Label, SparseFeatures
 from parley.common.data.study import Study, count_held_out
-from parley.common.learning.statistics import figures, unsaid_caution
+from parley.common.learning.statistics import figures, unsaid_caution, weighed_in_words
 from parley.common.learning.threshold import at_threshold, threshold_in_words
 from parley.common.privacy.guarantee import (
     EXAMPLE_NAMES,
@@ -89,6 +89,7 @@ def model_card(document: Mapping[str, Any], verified: Verification | None) -> st
         unit=UNIT_NAMES[study.unit],
         overlap=1 if spec is None else spec.overlap,
         evaluation=read.evaluation,
+        weighed=as_sentence(words) if (words := weighed_in_words(document["study"])) else "",
         figures=[] if shown is None else list(_figures(shown)),
         threshold=threshold_in_words(document),
         limits=list(_limits(read)),
@@ -171,8 +172,8 @@ def _of_owners(spec: RunSpec | None, read: ModelDocument) -> str:
 
 def _population(read: ModelDocument) -> str:
     """Return in words whether a model is of rows or of persons: their shares of classes differ."""
-    person, weights = read.study.person, read.study.row_weights
-    weighed = "" if weights is None else f"; the column {weights.column} says how much a row counts"
+    person, words = read.study.person, weighed_in_words(read.study.model_dump(mode="json"))
+    weighed = "" if words is None else f"; {words}"
     if person is None:
         return f"rows: who has several counts several times{weighed}"
     if read.algorithm in REGISTRY and "clip_norm" in parameter_schema(read.algorithm)["properties"]:

@@ -3,7 +3,7 @@
 import { ask, changes, get, post, session } from "./api.js";
 import { histogram } from "./charts.js";
 import { bound, count, debounced, examplesOf, facts, few, field, h, isNarrow, number, percent, section, sentence, table, showNotice, showError, writer } from "./dom.js";
-import { evaluation, plainThreshold } from "./evaluation.js";
+import { evaluation, plainThreshold, weighed } from "./evaluation.js";
 import { predictions } from "./predict.js";
 import { hiddenAt } from "./run.js";
 import { STATISTICS } from "./statistics.js";
@@ -156,7 +156,7 @@ function description(results, { contributors, study }) {
       bins.length ? h("details", {}, h("summary", {}, "In figures"), table(`Shares of ${column.name}`, ["Value", "Share", "Between"],
         bins.map(({ name, share }) => [name, number(share.value, 3), `${number(share.low, 3)} to ${number(share.high, 3)}`]))) : "");
   });
-  return [h("h2", {}, "What the columns hold"), h("p", {}, `About ${count(Math.round(results.rows.value))} ${examplesOf(study)} of ${contributors.length} owners. Each interval holds the owners' own figure in 95 % of cases.`),
+  return [h("h2", {}, "What the columns hold"), h("p", {}, `About ${count(Math.round(results.rows.value))} ${examplesOf(study)} of ${contributors.length} owners. Each interval holds the owners' own figure in 95 % of cases.${weighed(study)}`),
     h("div", { class: "columns", id: "description" }, drawn)];
 }
 
