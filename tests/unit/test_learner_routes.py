@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from parley.common.client.peer import Line
 from parley.common.data.columns import Feature, Label
-from parley.common.data.study import Study
+from parley.common.data.study import Person, Study
 from parley.common.errors import (
     DamagedError,
     ForbiddenError,
@@ -288,10 +288,13 @@ def test_a_study_is_told_in_short() -> None:
         "features": 2,
         "n_features": STUDY.n_features,
         "unit": "record",
+        "person": None,
         "norm": STUDY.norm,
         "sparse": False,
         "divisor": None,
     }
+    of_persons = StudySummary.of(STUDY.model_copy(update={"person": Person(column="patient")}))
+    assert (of_persons.unit, of_persons.person) == ("person", "patient")
     divisors = [
         StudySummary.of(STUDY.model_copy(update={"row_norm": norm})).divisor for norm in ("own", "largest", 7.0)
     ]

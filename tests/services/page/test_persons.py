@@ -42,7 +42,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
 def test_a_page_of_persons_counts_persons(visitor: Visitor, cluster: Cluster) -> None:
     visitor.sign_in("#studies")
     visitor.until_it_says(f"2, with {2 * PATIENTS} persons")
-    assert "all rows of a person" in visitor.text()
+    assert "all rows of a person: those with the same patient_nbr" in visitor.text()
     visitor.photograph("persons-studies")
     visitor.go(f"new/{cluster.study.name}")
     visitor.until_it_says("Expected excess loss")
