@@ -24,6 +24,7 @@ from parley.common.learning.description import Description, read_sums
 from parley.common.learning.model import Model
 from parley.common.privacy.calibration import gaussian_sigmas
 from parley.common.privacy.events import Event, GaussianEvent
+from parley.common.privacy.guarantee import EXAMPLE_NAMES
 from parley.common.privacy.mechanisms.additive import add_gaussian, fitting
 from parley.common.privacy.noise import Noise
 from parley.common.privacy.proofs import Additive, Proof
@@ -119,4 +120,5 @@ class Describe(Algorithm):
     def read(self, model: Model, facts: FederationFacts, contributors: tuple[int, ...]) -> Description:
         """Compute the description of the contributors' columns from a run's noisy sums."""
         deviation = self.deviation(facts, contributors)
-        return read_sums(self.sums(facts), model.weights, deviation, facts.examples(contributors))
+        n_examples, examples = facts.examples(contributors), EXAMPLE_NAMES[facts.unit]
+        return read_sums(self.sums(facts), model.weights, deviation, n_examples, examples)

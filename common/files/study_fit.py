@@ -233,10 +233,10 @@ def odd_persons(counts: PersonCounts, column: str, most_rows: int) -> list[str]:
             "no more of one count"
         )
     if counts.alike:
-        differ = "differs" if counts.alike == 1 else "differ"
+        differ, stand = ("differs", "stands") if counts.alike == 1 else ("differ", "stand")
         lines.append(
             f"{so_many(counts.alike, 'identifier')} of {column!r} {differ} from another by capitals, leading zeros or "
-            "the like alone, and stand for the same person"
+            f"the like alone, and {stand} for the same person"
         )
     if counts.missing:
         count = "counts as a person by itself" if counts.missing == 1 else "count as a person each"

@@ -7,8 +7,10 @@ divided among its rows, a share or a mean is that of each person's mean, and all
 may be a sample. A share or a mean is a ratio T / N of two sums whose noise is independent. Fieller 1954 ("Some Problems
 in Interval Estimation"): its interval is all r for which T - r N is within 1.96 deviations of 0, which holds exactly;
 where N is public, it is T / N +- 1.96 sd(T) / N. A variance, m2 - m1^2, is as small and as large as the intervals of
-both moments allow, each of 97.5 %: at least 95 % (Bonferroni). Then all are clamped to what is possible, and moments
-are widened by what values are rounded to (`column_sums`, "Precision").
+both moments allow, each of 97.5 %: at least 95 % (Bonferroni). Moments are widened by what values are rounded to
+(`column_sums`, "Precision"). Then all are clamped to what is possible. Where a figure itself is not possible, because
+noise made a count negative, the nearest possible one takes its place; its interval is as wide as noise makes it, and
+holds what is possible of the other, which may be a point or nothing.
 """
 
 from __future__ import annotations
@@ -100,12 +102,16 @@ class Description(Strict):
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """The estimated number of rows, between 0 and ``most``, and the deviation of the noise on it and on each sum."""
+    """The estimated number of rows, between 0 and ``most``, and the deviation of the noise on it and on each sum.
+
+    ``examples`` is what they are, in words: rows, or persons.
+    """
 
     rows: float
     rows_deviation: float
     deviation: float
     most: int
+    examples: str
 
     def count(self, total: float) -> Estimate:
         """Return the estimate of a count of rows, from its noisy sum."""
@@ -140,12 +146,17 @@ def _ratio_ends(top: float, bottom: float, of_top: float, of_bottom: float) -> t
     return (middle - width) / certain, (middle + width) / certain
 
 
-def read_sums(sums: ColumnSums, totals: FloatArray, deviation: float, n_examples: int) -> Description:
-    """Return the description that noisy sums (n_lanes,) give; ``deviation`` is that of the noise on each."""
-    counted = _Counted(float(n_examples), 0.0, deviation, n_examples)
+def read_sums(
+    sums: ColumnSums, totals: FloatArray, deviation: float, n_examples: int, examples: str = "rows"
+) -> Description:
+    """Return the description that noisy sums (n_lanes,) give; ``deviation`` is that of the noise on each.
+
+    ``examples`` is what is counted, as remarks call it: rows, or persons.
+    """
+    counted = _Counted(float(n_examples), 0.0, deviation, n_examples, examples)
     rows, lanes = Estimate(value=n_examples, low=n_examples, high=n_examples), totals
     if sums.drops:
-        counted = _Counted(float(totals[0]), deviation, deviation, n_examples)
+        counted = _Counted(float(totals[0]), deviation, deviation, n_examples, examples)
         rows, lanes = counted.count(float(totals[0])), totals[1:]
     ends = np.cumsum([column.n_lanes for column in sums.columns])
     parts = np.split(lanes, ends[:-1])
@@ -183,7 +194,7 @@ def _number(sums: NumberSums, lanes: list[float], counted: _Counted) -> Describe
         at_upper=bins[-1] if bins else None,
         histogram=histogram,
         remarks=(
-            *_at_bounds(bins),
+            *_at_bounds(bins, counted.examples),
             *_narrow(lanes[len(moments) :], edges, counted),
             *(_usual(mean, variance) if isinstance(sums.column, RealLabel) else ()),
         ),
@@ -213,7 +224,9 @@ def _values(sums: ValueSums, lanes: list[float], counted: _Counted) -> Described
     values = tuple(
         ValuePart(rows=part.rows, share=part.share, value=value) for part, value in zip(parts, sums.values, strict=True)
     )
-    return DescribedValues(name=sums.column.name, values=values, remarks=tuple(_about_values(sums, values)))
+    return DescribedValues(
+        name=sums.column.name, values=values, remarks=tuple(_about_values(sums, values, counted.examples))
+    )
 
 
 # ── remarks ──────────────────────────────────────────────────────────────────
@@ -226,11 +239,12 @@ _OUTSIDE = 0.01
 """A share of rows that bounds may leave out at each end."""
 
 
-def _at_bounds(bins: list[Part]) -> Iterator[str]:
-    """Yield a remark for each bound at which many rows lie."""
+def _at_bounds(bins: list[Part], examples: str) -> Iterator[str]:
+    """Yield a remark for each bound at which many rows, or persons, lie."""
     for part, side, way in zip((bins[0], bins[-1]) if bins else (), ("lower", "upper"), ("high", "low"), strict=False):
         if part.share.low >= _CLIPPED:
-            yield f"at least {part.share.low:.1%} of the rows lie at the {side} bound: if owners clip, it is too {way}"
+            share = f"at least {part.share.low:.1%} of the {examples}"
+            yield f"{share} lie at the {side} bound: if owners clip, it is too {way}"
 
 
 def _narrow(lanes: list[float], edges: list[float], counted: _Counted) -> Iterator[str]:
@@ -240,8 +254,8 @@ def _narrow(lanes: list[float], edges: list[float], counted: _Counted) -> Iterat
     below, above = (_empty(side, counted) for side in (lanes, lanes[::-1]))
     first, last = max(below - 1, 0), len(edges) - 1 - max(above - 1, 0)
     if 0 < last - first <= (len(edges) - 1) / 2:
-        share = 1 - 2 * _OUTSIDE
-        yield f"about {share:.0%} of the rows or more lie from {edges[first]:g} to {edges[last]:g}: the bounds are wide"
+        share = f"about {1 - 2 * _OUTSIDE:.0%} of the {counted.examples}"
+        yield f"{share} or more lie from {edges[first]:g} to {edges[last]:g}: the bounds are wide"
 
 
 def _empty(lanes: list[float], counted: _Counted) -> int:
@@ -258,7 +272,7 @@ def _usual(mean: Estimate | None, variance: Estimate | None) -> Iterator[str]:
         yield f"a study whose label says {pair} has runs scaled to it, and closer forecasts"
 
 
-def _about_values(sums: ValueSums, values: tuple[ValuePart, ...]) -> Iterator[str]:
+def _about_values(sums: ValueSums, values: tuple[ValuePart, ...], examples: str) -> Iterator[str]:
     """Yield a label's majority and what a study may state about it, or that a category has many undeclared values."""
     if isinstance(sums.column, Label):
         most = max(values, key=lambda part: part.share.value)
@@ -268,14 +282,16 @@ def _about_values(sums: ValueSums, values: tuple[ValuePart, ...]) -> Iterator[st
             shares = ", ".join(f"{part.share.value / total:.3f}" for part in values)
             yield f'a study whose label says "shares": [{shares}] has closer forecasts'
     elif sums.column.other_code is not None and (share := values[-1].share).low >= _CLIPPED:
-        yield f"at least {share.low:.1%} of the rows have a value that is not declared"
+        yield f"at least {share.low:.1%} of the {examples} have a value that is not declared"
 
 
 # ── arithmetic ───────────────────────────────────────────────────────────────
 
 
 def _clamped(value: float, low: float, high: float, least: float, most: float) -> Estimate:
-    """Return an estimate, clipped to its possible values."""
+    """Return an estimate, clipped to its possible values; a value that is moved takes its interval along."""
+    moved = min(max(value, least), most) - value
+    low, high = min(low, low + moved), max(high, high + moved)
     value, low, high = (min(max(end, least), most) for end in (value, low, high))
     return Estimate(value=min(max(value, low), high), low=low, high=high)
 

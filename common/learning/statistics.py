@@ -238,6 +238,22 @@ def figures(evaluation: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     yield from of_classes
 
 
+WEIGHED: Mapping[str, str] = {
+    examples: f"{examples} count by {whose}, in the column {{}}: a count is a sum of weights, at most 1 of each {one}"
+    for examples, whose, one in (
+        ("rows", "their weights", "row"),
+        ("persons", "the weights of their rows", "person"),
+    )
+}
+"""By what is counted, how it counts where a study names a column of weights, which stands for ``{}``."""
+
+
+def weighed_in_words(study: Mapping[str, Any]) -> str | None:
+    """Return how rows, or persons, of a study's document count by weights; None if each counts once."""
+    weights = study.get("row_weights")
+    return weights and WEIGHED["persons" if study.get("person") else "rows"].format(weights["column"])
+
+
 _HARDLY, _PERHAPS = 0.02, 0.1
 """Recalls of a class that is hardly predicted: the low end of its interval, and its estimate, are at most these."""
 

@@ -39,7 +39,7 @@ _OF_EXAMPLES: Mapping[Unit, str] = {"replace_one": "one record", "person": "all 
 
 
 def hidden_at(unit: Unit, overlap: int) -> str:
-    """Return what a run hides of those who are with up to so many of its owners, in words.
+    """Return what a promise hides of those who are with up to so many of a run's owners, in words.
 
     >>> hidden_at("person", 1), hidden_at("person", 3)
     ('all rows of one person, with one owner, replaced', 'all rows of one person, with up to 3 owners, replaced')
@@ -167,6 +167,7 @@ class Guarantee:
 
     ``view`` is what the adversary sees: ``model`` (the final model alone) or ``transcript`` (all that the learner
     sees). ``trust`` is the number of colluding parties tolerated. ``calibration`` says whose formula set the noise.
+    ``owners`` is with how many of them the same person, or record, may be: the promise is about all their answers.
     """
 
     epsilon: float
@@ -176,10 +177,12 @@ class Guarantee:
     adjacency: Unit = "replace_one"
     trust: int = 0
     assumptions: tuple[str, ...] = ()
+    owners: int = 1
 
     def to_json(self) -> dict[str, Any]:
-        """Return the guarantee as JSON values; an infinite epsilon is None, which means "no guarantee"."""
-        return asdict(self) | {"epsilon": self.epsilon if math.isfinite(self.epsilon) else None}
+        """Return the guarantee as JSON values, without one owner alone; an infinite epsilon is None: "no guarantee"."""
+        fields = asdict(self) | {"epsilon": self.epsilon if math.isfinite(self.epsilon) else None}
+        return fields if self.owners > 1 else {name: value for name, value in fields.items() if name != "owners"}
 
     def assuming(self, *assumptions: str) -> Guarantee:
         """Return the same guarantee under further assumptions."""

@@ -10,7 +10,17 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    PositiveInt,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from parley.common.arrays import FloatArray
 from parley.common.data.class_weights import resolved_weights
@@ -58,6 +68,14 @@ class Promise(Strict):
     ]
     trust: Annotated[int, Field(description="how many parties may collude with the adversary")]
     assumptions: tuple[str, ...]
+    owners: Annotated[
+        PositiveInt,
+        Field(
+            description="with how many parties the same person, or record, may be, whose answers it is about together; "
+            "absent of one",
+            exclude_if=lambda owners: owners == 1,
+        ),
+    ] = 1
 
 
 class ModelTerms(Strict):

@@ -201,7 +201,15 @@ def _promise(
     holds_out = facts.study is not None and facts.study.hold_out is not None
     in_place = (_PLACES_OF_PERSONS if hidden == "person" else IN_PLACE,) if holds_out else ()
     assumed |= dict.fromkeys((_SIZES_OF_PERSONS if facts.unit == "person" else _SIZES, *in_place, *owners, *ALWAYS))
-    guarantee = Guarantee(epsilon_after(costs, delta), delta, "transcript", "tight", hidden, assumptions=tuple(assumed))
+    guarantee = Guarantee(
+        epsilon_after(costs, delta),
+        delta,
+        "transcript",
+        "tight",
+        hidden,
+        assumptions=tuple(assumed),
+        owners=facts.overlap if n_owners is None else n_owners,
+    )
     if not facts.secure_sum:
         return guarantee
     return replace(guarantee, trust=facts.colluders).assuming(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 
-from parley.common.learning.statistics import STATISTICS
+from parley.common.learning.statistics import STATISTICS, WEIGHED
 from parley.common.service.http.pages import page_headers
 from parley.common.service.http.representations import compressible, tag_of, tagged
 from parley.learner.settings import SignIn
@@ -51,7 +51,9 @@ def statistics_script() -> bytes:
         for name, statistic in STATISTICS.items()
         if statistic.title
     ]
-    return f"export const STATISTICS = {json.dumps(entries, ensure_ascii=False)};\n".encode()
+    constants = {"STATISTICS": entries, "WEIGHED": dict(WEIGHED)}
+    lines = (f"export const {name} = {json.dumps(value, ensure_ascii=False)};\n" for name, value in constants.items())
+    return "".join(lines).encode()
 
 
 def provider_script(sign_in: SignIn | None) -> bytes:

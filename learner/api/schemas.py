@@ -207,6 +207,9 @@ class StudySummary(BaseModel):
     unit: Annotated[
         Literal["record", "person"], Field(description="what runs hide and sizes count: one record, or one person")
     ]
+    person: Annotated[
+        str | None, Field(description="the column whose values say which rows are one person's; null: none does")
+    ]
     norm: Annotated[Norm, Field(description="by which rows are at most 1: the 2-norm, or the largest number")]
     sparse: Annotated[bool, Field(description="whether rows list their entries that are not zero")]
     divisor: Annotated[float | None, Field(description="what rows are divided by; null: each by its own length")]
@@ -226,6 +229,7 @@ class StudySummary(BaseModel):
             features=len(study.features),
             n_features=study.n_features,
             unit="record" if study.person is None else "person",
+            person=study.person and study.person.column,
             norm=study.norm,
             sparse=study.sparse is not None,
             divisor=_divisor(study),

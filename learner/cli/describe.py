@@ -14,6 +14,7 @@ from parley.learner.cli.forecast import outlook
 from parley.learner.cli.options import AnyRunOptions, LearnerOptions
 
 with deferred():
+    from parley.common.learning import statistics
     from parley.learner.cli import display
     from parley.learner.client import progress
 
@@ -50,8 +51,8 @@ def describe_command(
 
     A number gets its mean, deviation, share at each bound and histogram; categories and classes get the share of each
     value. It is a run like any other: private, approved by each owner, and charged to its ledger. The widths of the
-    intervals are printed first, on standard error. The figure behind ± is half the width of the interval, which holds
-    the true figure of the owners' rows in 95 of 100 runs.
+    intervals are printed first, on standard error. The figure behind ± is how far the farther end of the interval is,
+    which holds the true figure of the owners' rows in 95 of 100 runs.
     """
     parameters = {"bins": bins} | ({"columns": dict(map(_column, column))} if column else {})
     body = terms.body(algorithm="describe", parameters=parameters, purpose=purpose)
@@ -62,7 +63,7 @@ def describe_command(
         cost = _watch_to_end(client.watch(run))
         model, description = (client.ask(*route.to(run=run)) for route in (routes.SHOW_MODEL, routes.SHOW_DESCRIPTION))
     value = {"run": run, "cost": cost, "guarantees": model["guarantees"], "description": description}
-    out.result(value, lambda: _show(description, display.counted_by(model["study"]), progress.terminal()))
+    out.result(value, lambda: _show(description, model["study"], progress.terminal()))
     if not out.is_json:
         _print_cost(run, cost, model["guarantees"])
 
@@ -88,12 +89,15 @@ def _watch_to_end(events: Iterator[RunEvent]) -> dict[str, float]:
     return cost
 
 
-def _show(description: Mapping[str, Any], examples: str, console: Console) -> None:
-    """Print a description of rows or persons as tables, then its remarks."""
+def _show(description: Mapping[str, Any], study: Mapping[str, Any], console: Console) -> None:
+    """Print a description of a study's rows or persons as tables, then its remarks."""
+    examples = display.counted_by(study)
     console.print(
         f"{_estimate(description['rows'], ',.0f')} {examples}; "
         f"noise of deviation {description['deviation']:,.1f} on each count"
     )
+    if words := statistics.weighed_in_words(study):
+        console.print(words, markup=False, highlight=False)
     numbers = [column for column in description["columns"] if column["kind"] == "number"]
     others = [column for column in description["columns"] if column["kind"] == "values"]
     if numbers:
@@ -135,10 +139,11 @@ def _values(column: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _estimate(estimate: Mapping[str, float] | None, form: str = ".4g") -> str:
-    """Format a figure with half the width of its interval; a dash for None."""
+    """Format a figure with how far the farther end of its interval is from it; a dash for None."""
     if estimate is None:
         return "-"
-    return f"{estimate['value']:{form}} ± {(estimate['high'] - estimate['low']) / 2:{form.replace('4', '2')}}"
+    reach = max(estimate["high"] - estimate["value"], estimate["value"] - estimate["low"])
+    return f"{estimate['value']:{form}} ± {reach:{form.replace('4', '2')}}"
 
 
 def _bars(shares: Sequence[float]) -> str:

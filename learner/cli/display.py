@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -12,9 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from parley.common.encoding.texts import so_many
-from parley.common.learning.statistics import figures, unsaid_caution
+from parley.common.learning.statistics import figures, unsaid_caution, weighed_in_words
 from parley.common.learning.threshold import at_threshold, threshold_in_words
-from parley.common.privacy.guarantee import EXAMPLE_NAMES, HIDDEN, as_clause, as_sentence, in_common, no_less
+from parley.common.privacy.guarantee import EXAMPLE_NAMES, as_clause, as_sentence, hidden_at, in_common, no_less
 from parley.learner.client.progress import METRIC_WORDS, metrics_in_words
 from parley.learner.runs.states import RunEvent, RunState
 
@@ -178,7 +179,7 @@ def beside(baselines: Baselines, kind: StudyKind) -> str:
 def threshold_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines that describe a model's threshold, and its evaluation there."""
     yield from threshold_in_words(document)
-    yield from evaluation_lines(at_threshold(document), counted_by(document["study"]))
+    yield from evaluation_lines(at_threshold(document), document["study"])
 
 
 def counted_by(study: Mapping[str, Any]) -> str:
@@ -186,15 +187,20 @@ def counted_by(study: Mapping[str, Any]) -> str:
     return EXAMPLE_NAMES["person" if study.get("person") else "replace_one"]
 
 
-def evaluation_lines(evaluation: Mapping[str, Any] | None, examples: str = "rows") -> Iterator[str]:
+def evaluation_lines(
+    evaluation: Mapping[str, Any] | None, study: Mapping[str, Any] = MappingProxyType({})
+) -> Iterator[str]:
     """Yield the lines that show the evaluation of a document or an event; nothing for None.
 
-    ``examples`` says what it counts.
+    ``study`` is the document's, and says what it counts: rows, if it is empty.
     """
     if evaluation is None:
         return
     cost = f"epsilon {no_less(evaluation['epsilon'])}, delta {evaluation['delta']:g}"
-    yield f"on {evaluation['rows']} {examples} held out by {len(evaluation['contributors'])} parties, at {cost}:"
+    n_parties = len(evaluation["contributors"])
+    yield f"on {evaluation['rows']} {counted_by(study)} held out by {n_parties} parties, at {cost}:"
+    if words := weighed_in_words(study):
+        yield f"  {words}"
     yield from (f"  {title} {_interval(figure, evaluation['rate'])}" for title, figure in figures(evaluation))
     if caution := unsaid_caution(evaluation):
         yield f"  caution: {caution}"
@@ -228,6 +234,5 @@ def _promise(guarantee: Mapping[str, Any]) -> str:
     if guarantee["epsilon"] is None:
         return f"no privacy against {observer}"
     figures = f"epsilon {no_less(guarantee['epsilon'])}, delta {guarantee['delta']:g}"
-    return (
-        f"{figures} for {HIDDEN[guarantee['adjacency']]}, against {observer} ({guarantee['calibration']} calibration)"
-    )
+    hidden = hidden_at(guarantee["adjacency"], guarantee.get("owners", 1))
+    return f"{figures} for {hidden}, against {observer} ({guarantee['calibration']} calibration)"

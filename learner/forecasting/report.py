@@ -485,7 +485,7 @@ async def _foresee(review: Review, time: RoundTime) -> ForecastView:
         no_forecast=outcome.reason if isinstance(outcome, NoForecast) else None,
         owners=owners,
         more_runs=None
-        if any(owner.fits is False for owner in owners)
+        if refused or any(owner.fits is False for owner in owners)
         else min((owner.more_runs for owner in owners if owner.more_runs is not None), default=None),
         instead=review.instead,
         delta_buys=await asyncio.to_thread(_bought, review),

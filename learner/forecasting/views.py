@@ -356,7 +356,8 @@ class ForecastView(BaseModel):
         int | None,
         Field(
             description="how many more runs like this one fit after it into the ledgers of all owners that say: the "
-            "least of theirs, as far as your own runs go. Null if none says, or the run does not fit"
+            "least of theirs, as far as your own runs go. Null if none says, or the run does not fit "
+            "or is refused"
         ),
     ] = None
     instead: Annotated[

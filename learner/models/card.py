@@ -21,11 +21,10 @@ from markupsafe import Markup
 from parley.common.algorithms import REGISTRY, parameter_schema
 from parley.common.data.columns import Category, Label, SparseFeatures
 from parley.common.data.study import Study, count_held_out
-from parley.common.learning.statistics import figures, unsaid_caution
+from parley.common.learning.statistics import figures, unsaid_caution, weighed_in_words
 from parley.common.learning.threshold import at_threshold, threshold_in_words
 from parley.common.privacy.guarantee import (
     EXAMPLE_NAMES,
-    HIDDEN,
     NEXT_TO_NOTHING,
     UNIT_NAMES,
     as_sentence,
@@ -86,10 +85,11 @@ def model_card(document: Mapping[str, Any], verified: Verification | None) -> st
         parameters=list(_parameters(read)),
         secure_sum=spec is not None and spec.secure_sum != "none",
         promises=[_promised(promise) for promise in read.guarantees],
-        in_words=_in_words(read, 1 if spec is None else spec.overlap),
+        in_words=_in_words(read),
         unit=UNIT_NAMES[study.unit],
         overlap=1 if spec is None else spec.overlap,
         evaluation=read.evaluation,
+        weighed=as_sentence(words) if (words := weighed_in_words(document["study"])) else "",
         figures=[] if shown is None else list(_figures(shown)),
         threshold=threshold_in_words(document),
         limits=list(_limits(read)),
@@ -172,8 +172,8 @@ def _of_owners(spec: RunSpec | None, read: ModelDocument) -> str:
 
 def _population(read: ModelDocument) -> str:
     """Return in words whether a model is of rows or of persons: their shares of classes differ."""
-    person, weights = read.study.person, read.study.row_weights
-    weighed = "" if weights is None else f"; the column {weights.column} says how much a row counts"
+    person, words = read.study.person, weighed_in_words(read.study.model_dump(mode="json"))
+    weighed = "" if words is None else f"; {words}"
     if person is None:
         return f"rows: who has several counts several times{weighed}"
     if read.algorithm in REGISTRY and "clip_norm" in parameter_schema(read.algorithm)["properties"]:
@@ -233,7 +233,7 @@ def _promised(promise: Promise) -> dict[str, Any]:
         "figures": "none"
         if promise.epsilon is None
         else f"ε = {no_less(promise.epsilon)}, δ = {no_less(promise.delta, 2)}",
-        "hides": HIDDEN[promise.adjacency],
+        "hides": hidden_at(promise.adjacency, promise.owners),
         "whom": _SEEN[promise.view] + helped,
         "noise": "as the algorithm's paper sets it"
         if promise.calibration == "paper"
@@ -242,7 +242,7 @@ def _promised(promise: Promise) -> dict[str, Any]:
     }
 
 
-def _in_words(read: ModelDocument, overlap: int) -> str:
+def _in_words(read: ModelDocument) -> str:
     """Return the guarantee against anyone who sees all rounds, in words."""
     of_transcript = [guarantee for guarantee in read.guarantees if guarantee.view == "transcript"]
     promise = next(iter((*of_transcript, *read.guarantees)), None)
@@ -252,8 +252,9 @@ def _in_words(read: ModelDocument, overlap: int) -> str:
         return f"In words: an ε of {no_less(promise.epsilon)} promises next to nothing."
     return (
         "In words: for anyone who sees all of the run, the odds of any conclusion differ from those after a run with "
-        f"{hidden_at(promise.adjacency, overlap)} by at most {odds_factor(promise.epsilon)}, except with probability "
-        f"{no_less(promise.delta, 2)}. A promise whose noise is set as in a paper is that paper's own claim."
+        f"{hidden_at(promise.adjacency, promise.owners)} by at most {odds_factor(promise.epsilon)}, except with "
+        f"probability {no_less(promise.delta, 2)}. A promise whose noise is set as in a paper is that paper's own "
+        "claim."
     )
 
 

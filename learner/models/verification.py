@@ -266,7 +266,7 @@ def _agree(derived: Promise, stated: Promise, *, in_other_words: bool = False) -
 
     If it is ``in_other_words``, all assumptions are only as in `_unstated`.
     """
-    figures = {"epsilon", "delta", "assumptions"}
+    figures = {"epsilon", "delta", "assumptions"} | ({"owners"} if in_other_words else set())
     if derived.model_dump(exclude=figures) != stated.model_dump(exclude=figures):
         return False
     others = {words for words in derived.assumptions if not _is_new(words)}

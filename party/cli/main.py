@@ -69,6 +69,7 @@ with deferred():
     from parley.party.owner import page
 
 if TYPE_CHECKING:
+    from parley.common.data.study import Person
     from parley.party.data.holdings import HeldStudy
     from parley.party.ledger.records import DataPin
     from parley.party.settings import PartySettings, StudySettings
@@ -203,6 +204,7 @@ class _Examined:
     doubts: tuple[str, ...]
     mended: Mapping[str, float]
     notes: tuple[str, ...]
+    person: Person | None
 
     @classmethod
     def of(cls, settings: PartySettings, entry: StudySettings) -> Self:
@@ -215,12 +217,17 @@ class _Examined:
         if holding.study.person is not None and holding.loaded.persons is not None:
             person = holding.study.person
             doubts += study_fit.odd_persons(holding.loaded.persons, person.column, person.most_rows)
-        return cls(held, party.pin_of(entry, holding), tuple(doubts), holding.mended, holding.loaded.notes)
+        pin = party.pin_of(entry, holding)
+        return cls(held, pin, tuple(doubts), holding.mended, holding.loaded.notes, holding.study.person)
 
     def print(self, facts: Mapping[str, object]) -> None:
         """Print what a learner may know of the study, and for the owner alone how its table was read."""
         typer.echo(f"study {self.held.name}")
-        print_table([(f"  {name}", as_text(value)) for name, value in facts.items()])
+        shown = dict(facts)
+        if self.person is not None:
+            shown["n_examples"] = so_many(self.held.n_examples, "person")
+            shown |= {f"person.{name}": value for name, value in self.person.model_dump().items()}
+        print_table([(f"  {name}", as_text(value)) for name, value in shown.items()])
         for line in (*self.notes, *(f"{mending}: {share:.2%}" for mending, share in self.mended.items())):
             typer.echo(f"  {line} (known to the owner alone)")
 
@@ -259,7 +266,11 @@ def party_check(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
         typer.echo(f"parley-party: {doubt}", err=True)
     learners, refuses = [learner.name for learner in settings.learners], list(_refusals(settings))
     if out.is_json:
-        read = [{"study": one.held.name, "mended": one.mended, "read_as": one.notes} for one in examined]
+        read = [
+            {"study": one.held.name, "mended": one.mended, "read_as": one.notes}
+            | ({"person": one.person.model_dump()} if one.person else {})
+            for one in examined
+        ]
         print_json_line(
             {"party": facts, "budget": budget, "learners": learners, "read": read, "refuses": refuses} | ledger
         )
@@ -322,8 +333,9 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
     if policy.colluders:
         yield f"shared noise that tolerates fewer than {policy.colluders} colluders"
     others = ", ".join(entry.label for entry in settings.held)
-    least = f"{so_many(policy.minimum_rows, 'row')}, or persons of a study that hides them"
-    yield f"data with fewer than {least}, and other studies than {others}"
+    least = policy.minimum_rows
+    yield f"data of fewer than {so_many(least, 'row')}, or than {so_many(least, 'person')} where a study hides persons"
+    yield f"other studies than {others}"
 
 
 def _hiding_too_little(settings: PartySettings) -> Iterator[str]:

@@ -27,12 +27,14 @@ from parley.common.errors import BudgetExhaustedError, ConflictError, InvalidInp
 from parley.common.forecast.forecast import NoForecast, forecast
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Price
 from parley.common.privacy.guarantee import (
+    EXAMPLE_NAMES,
     NEXT_TO_NOTHING,
     UNIT_NAMES,
     Guarantee,
     Unit,
     as_clause,
     as_sentence,
+    hidden_at,
     in_common,
     no_less,
     odds_factor,
@@ -157,7 +159,7 @@ def promise_in_words(promise: Guarantee) -> str:
     >>> promise_in_words(Guarantee(1.0, 0.0, "model", "paper", "auxiliary_row")).partition(" of telling ")[2]
     'one of the public rows, which are not yours, from another by at most a factor of 2.72 (e to the 1).'
     """
-    whose = _WHOSE[promise.adjacency]
+    whose = _whose(promise)
     seen = "all that the learner sees" if promise.view == "transcript" else "the final model, if the learner is trusted"
     if not math.isfinite(promise.epsilon):
         return f"Nothing is promised about {seen}."
@@ -169,6 +171,13 @@ def promise_in_words(promise: Guarantee) -> str:
     little = " That promises next to nothing." if promise.epsilon > NEXT_TO_NOTHING else ""
     changes = f"{subject} changes the odds of telling {whose} by at most {odds_factor(promise.epsilon)}"
     return f"{changes}{exception}.{little}{assumed}"
+
+
+def _whose(promise: Guarantee) -> str:
+    """Return what a guarantee hides of those who are with this owner, and with as many others as it counts on."""
+    if promise.owners == 1 or promise.adjacency not in EXAMPLE_NAMES:
+        return _WHOSE[promise.adjacency]
+    return f"{hidden_at(promise.adjacency, promise.owners).removesuffix(', replaced')}, from any others"
 
 
 def account_in_words(accounts: Accounts, learner: str, spec: RunSpec, price: Price) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from typer.testing import CliRunner
 
 from parley.common.data.columns import Category, Feature, Label, RealLabel, SparseFeatures
-from parley.common.data.study import Person, Study
+from parley.common.data.study import Person, RowWeights, Study
 from parley.common.runs.certificate import Certificate, signed_certificate
 from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.learner.cli.main import learner_app
@@ -35,6 +35,7 @@ STUDY = Study(
     ),
     label=Label(name="readmitted", values=("no", "yes")),
 )
+PERSON = Person(column="patient_nbr", most_rows=40)
 PROMISE = {
     "epsilon": 1.0,
     "delta": 1e-5,
@@ -133,15 +134,16 @@ def test_every_kind_of_study_has_a_card(study: Study) -> None:
 
 @pytest.mark.parametrize(("algorithm", "counted"), [("dp_gd", "count up to one clip norm"), ("release", "counts 1/r")])
 def test_a_card_says_that_its_model_is_of_persons(algorithm: str, counted: str) -> None:
-    person = Person(column="patient_nbr", most_rows=40)
+    person = PERSON
     study = STUDY.model_copy(
         update={"person": person, "hold_out": 0.25, "label": Label(name="y", values=("no", "yes"))}
     )
-    promise = PROMISE | {"adjacency": "person"}
+    alone = PROMISE | {"adjacency": "person"}
+    promises = [alone | {"owners": 2}, alone]
     figure = {"estimate": 0.8, "low": None, "high": 0.9}
     found = {"deviation": 3.0, "accuracy": figure, "majority": figure, "rows": 50, "contributors": ["owner-1"]}
     certificate = certified(study, overlap=2).model_dump(mode="json")
-    terms = {"algorithm": algorithm, "adjacency": "person", "guarantees": [promise], "certificate": certificate}
+    terms = {"algorithm": algorithm, "adjacency": "person", "guarantees": promises, "certificate": certificate}
     for evaluation in (None, found | {"epsilon": 0.5, "delta": 1e-6}):
         card = card_of(study, evaluation=evaluation, **terms)
         assert "| Population | persons: all rows with one patient_nbr, 40 at most;" in card
@@ -149,6 +151,7 @@ def test_a_card_says_that_its_model_is_of_persons(algorithm: str, counted: str) 
         assert "4,500 persons for training" in card
         assert "Beside them, 1,500 are held out, 25% of each owner's persons." in card
         assert "| Owner | Persons |" in card
+        assert "all rows of one person, with up to 2 owners, replaced, against" in card
         assert "all rows of one person, with one owner, replaced, against" in card
         assert "a run with all rows of one person, with up to 2 owners, replaced by at most" in card
         assert "The same person may be with up to 2 of the owners" in card
@@ -156,6 +159,16 @@ def test_a_card_says_that_its_model_is_of_persons(algorithm: str, counted: str) 
         assert "A record is hidden" not in card
         assert ("On 50 persons that 1 owners" in card) == (evaluation is not None)
         assert not re.search(r"\d rows|[Hh]eld-out rows|on rows that|on the rows of|owner's rows", card)
+
+
+@pytest.mark.parametrize(("person", "counted"), [(None, "rows count by their"), (PERSON, "persons count by the")])
+def test_a_card_says_that_rows_are_weighed(person: Person | None, counted: str) -> None:
+    study = STUDY.model_copy(update={"row_weights": RowWeights(column="weight"), "person": person, "hold_out": 0.25})
+    figure = {"estimate": 0.8, "low": None, "high": 0.9}
+    found = {"deviation": 3.0, "accuracy": figure, "rows": 50, "contributors": ["a"], "epsilon": 0.5, "delta": 1e-6}
+    text = card_of(study, evaluation=found)
+    assert text.lower().count(counted) == 2, "of the population, and of the evaluation"
+    assert text.count("in the column weight: a count is a sum of weights, at most 1 of each") == 2
 
 
 def test_a_simulated_model_without_guarantees_has_one_too() -> None:

@@ -354,6 +354,22 @@ def test_figures_are_possible_under_any_noise(lanes: float) -> None:
             "gain variance": (0, 25),
         }.get(name, (0, N if "rows" in name else 1))
         assert least <= figure.low <= figure.value <= figure.high <= most, name
+        assert figure.low < figure.high, name
+
+
+@pytest.mark.parametrize(("lane", "low", "high"), [(-80.0, 0, 98), (-5.0, 0, 98), (200.0, 102, 298)])
+def test_a_count_that_noise_made_impossible_is_as_uncertain_as_any_other(lane: float, low: int, high: int) -> None:
+    sums = ColumnSums.of(LOANS, asked(repaid=None))
+    part = values(read_sums(sums, np.array([N, lane, N - lane]), 50.0, N), "repaid").values[0]
+    assert (round(part.rows.low), round(part.rows.high)) == (low, high)
+    assert part.share.low < part.share.high
+
+
+def test_remarks_count_persons_where_a_study_does() -> None:
+    sums = ColumnSums.of(LOANS, asked())
+    totals = to_reals(sums.add_up(shard_of(LOANS, table() | {"gain": np.full(N, 5.0)})))
+    (remark,) = number(read_sums(sums, totals, 1.0, N, "persons"), "gain").remarks[:1]
+    assert "of the persons lie at the upper bound" in remark
 
 
 def test_a_share_of_rows_that_may_be_none_is_anything() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import closing
@@ -17,7 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from parley.common.client.peer import Line
 from parley.common.data.columns import Feature, Label
-from parley.common.data.study import Study
+from parley.common.data.study import Person, Study
 from parley.common.errors import (
     DamagedError,
     ForbiddenError,
@@ -25,7 +26,7 @@ from parley.common.errors import (
     UnauthorizedError,
     UnsupportedMediaError,
 )
-from parley.common.learning.statistics import STATISTICS
+from parley.common.learning.statistics import STATISTICS, WEIGHED
 from parley.common.protocol.receipts import Head, read_receipt, write_receipt
 from parley.common.secure_sum.envelope import Signed
 from parley.common.service.http.connections import CERTIFIED
@@ -167,7 +168,8 @@ def test_a_file_is_tagged_by_its_content() -> None:
 
 
 def test_the_page_lists_the_statistics_that_have_a_title() -> None:
-    script = statistics_script().decode()
+    script, weighed = statistics_script().decode().splitlines(keepends=True)
+    assert weighed == f"export const WEIGHED = {json.dumps(dict(WEIGHED))};\n"
     assert script.startswith("export const STATISTICS = [{")
     assert script.endswith("}];\n")
     name, first = next((name, each) for name, each in STATISTICS.items() if each.title)
@@ -286,10 +288,13 @@ def test_a_study_is_told_in_short() -> None:
         "features": 2,
         "n_features": STUDY.n_features,
         "unit": "record",
+        "person": None,
         "norm": STUDY.norm,
         "sparse": False,
         "divisor": None,
     }
+    of_persons = StudySummary.of(STUDY.model_copy(update={"person": Person(column="patient")}))
+    assert (of_persons.unit, of_persons.person) == ("person", "patient")
     divisors = [
         StudySummary.of(STUDY.model_copy(update={"row_norm": norm})).divisor for norm in ("own", "largest", 7.0)
     ]

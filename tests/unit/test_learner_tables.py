@@ -42,7 +42,7 @@ def columns(console: Console) -> None:
     number = {"name": LONG, "kind": "number", "lower": -123456.0, "upper": 123456.0, "mean": share, "variance": share}
     number |= {"at_lower": at, "at_upper": at, "histogram": [at] * 10, "remarks": [f"{MARKUP}, but a remark"]}
     values = {"name": LONG, "kind": "values", "values": [{"value": LONG, **at}], "remarks": []}
-    describe._show({"rows": at["rows"], "deviation": 1000.0, "columns": [number, values]}, "rows", console)
+    describe._show({"rows": at["rows"], "deviation": 1000.0, "columns": [number, values]}, {}, console)
 
 
 @pytest.mark.parametrize(("show", "names"), [(runs, 3), (receipts, 6), (owners, 1), (columns, 4)])

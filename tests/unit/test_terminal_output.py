@@ -295,14 +295,14 @@ def described(**more: object) -> dict[str, Any]:
 
 
 def test_a_description_is_tables_and_remarks() -> None:
-    lines = shown(lambda console: describe._show(described(), "rows", console))
+    lines = shown(lambda console: describe._show(described(), {}, console))
     assert lines == [
-        "1,235 ± 50 rows; noise of deviation 61.7 on each count",
+        "1,235 ± 65 rows; noise of deviation 61.7 on each count",
         "",
         " column bounds               mean        sd     at lower between     at upper",
         " ────────────────────────────────────────────────────────────────────────────",
-        " [age]  0 to 100      51.23 ± 1.2 20 ± 0.37 12.3% ± 2.5%   ▁▂▄█▅            -",
-        " x      -1.5 to 1e+06           -         -            -       - 12.3% ± 2.5%",
+        " [age]  0 to 100      51.23 ± 1.3 20 ± 0.49 12.3% ± 2.7%   ▁▂▄█▅            -",
+        " x      -1.5 to 1e+06           -         -            -       - 12.3% ± 2.7%",
         "",
         "",
         " column value         rows         share",
@@ -336,19 +336,34 @@ def test_a_description_is_tables_and_remarks() -> None:
     ]
 
 
+def test_persons_of_weighed_rows_are_said_to_count_by_weights() -> None:
+    study = {"person": {"column": "patient"}, "row_weights": {"column": "[w]"}}
+    told = (
+        "persons count by the weights of their rows, in the column [w]: a count is a sum of weights, at most 1 of each "
+        "person"
+    )
+    lines = shown(lambda console: describe._show(described(columns=[], deviation=1.0), study, console), width=200)
+    assert lines == ["1,235 ± 65 persons; noise of deviation 1.0 on each count", told]
+    found = {"rows": 421, "contributors": ["a"], "epsilon": 1.0, "delta": 0.0, "rate": 0.95}
+    assert list(display.evaluation_lines(found, study)) == [
+        "on 421 persons held out by 1 parties, at epsilon 1, delta 0:",
+        f"  {told}",
+    ]
+
+
 def test_noise_that_hides_much_is_a_remark() -> None:
     exact = {"value": 1000, "low": 1000, "high": 1000}
     few = described(rows=exact, columns=[])
     line = "the noise hides much: ask about fewer columns, or none with bins, or spend more"
     for deviation, more in ((50.0, []), (50.1, [line])):
-        told = shown(lambda console: describe._show(few | {"deviation": deviation}, "rows", console))  # noqa: B023 -- called here
+        told = shown(lambda console: describe._show(few | {"deviation": deviation}, {}, console))  # noqa: B023 -- called here
         assert told == [f"1,000 ± 0 rows; noise of deviation {deviation} on each count", *more]
 
 
 def test_numbers_of_remarks_and_evaluations_have_no_colour_of_their_own() -> None:
     remarked = described(columns=[number("x", remarks=["5 of 10"])], deviation=1.0)
     in_color: dict[str, Any] = {"force_terminal": True, "color_system": "standard"}
-    assert "x: 5 of 10" in shown(lambda console: describe._show(remarked, "rows", console), **in_color)
+    assert "x: 5 of 10" in shown(lambda console: describe._show(remarked, {}, console), **in_color)
     figure = {"estimate": 0.5, "low": 0.25, "high": 0.75}
     evaluation = {"epsilon": 1, "delta": 1e-6, "rows": 300, "contributors": ["a"], "rate": 0.95, "rmse": figure}
     news = [("state", {"state": "completed", "evaluation": evaluation})]
@@ -446,7 +461,7 @@ def test_a_description_is_printed_with_what_it_cost(describing: Asked) -> None:
         "completed after 1 round",
     ]
     assert [line.rstrip() for line in done.stdout.splitlines()] == [
-        "1,235 ± 50 rows; noise of deviation 1.0 on each count",
+        "1,235 ± 65 rows; noise of deviation 1.0 on each count",
         "",
         " column bounds        mean sd at lower between at upper",
         " ──────────────────────────────────────────────────────",

@@ -15,6 +15,7 @@ from parley.common.runs.model_document import model_document
 from parley.common.runs.pricing import guarantees, price, promised_to_shared
 from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.common.wire.party_api import RunProposal
+from parley.learner.cli.display import promises as promises_shown
 from parley.learner.forecasting.report import objections
 from parley.learner.runs.run import RunTerms
 from parley.party.owner.questions import question_of, terms_in_words
@@ -41,6 +42,10 @@ def test_a_document_and_a_list_of_runs_state_that_persons_are_hidden() -> None:
     assert (document["adjacency"], {each["adjacency"] for each in document["guarantees"]}) == ("person", {"person"})
     terms = RunTerms.of(spec, 60.0, {})
     assert (terms.adjacency, terms.overlap) == ("person", 2)
+    assert [each.get("owners", 1) for each in document["guarantees"]] == [2, 1, 2]
+    shown = "\n".join(promises_shown(document["guarantees"]))
+    assert shown.count("for all rows of one person, with up to 2 owners, replaced,") == 2
+    assert shown.count("for all rows of one person, with one owner, replaced,") == 1
     first = document["guarantees"][0]["assumptions"]
     assert "the same person is with no more than 2 owners, whose answers this promise is about together" in first
     assert any(words.startswith("the numbers of persons of all parties are public") for words in first)
@@ -73,6 +78,7 @@ def test_an_owner_reads_whose_rows_are_hidden_together(person: Person | None) ->
         return
     assert "all rows of a person at once: rows with the same patient_nbr are one person's" in question["hides"]
     assert "the same person may be with up to 2 owners" in question["hides"]
+    assert "telling all rows of one person, with up to 2 owners, from any others" in promise
     assert "telling all rows of one person with you from any others" in promise
     assert "record" not in promise
 

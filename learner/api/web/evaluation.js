@@ -2,13 +2,16 @@
 
 import { ask, session } from "./api.js";
 import { plane } from "./charts.js";
-import { count, examplesOf, facts, few, field, h, heading, number, percent, section, table, isNarrow, writer } from "./dom.js";
+import { count, examplesOf, facts, few, field, h, heading, number, percent, section, sentence, table, isNarrow, writer } from "./dom.js";
 import { RuleFields, hasThreshold, isLogistic, publicScore, rulesFor } from "./rules.js";
-import { STATISTICS } from "./statistics.js";
+import { STATISTICS, WEIGHED } from "./statistics.js";
 
 const AT_POINT = ["recall", "precision", "specificity", "f1", "accuracy", "balanced_accuracy"];
 const BY_CLASS = ["recall", "precision", "f1"];
 const AXES = ["recall", "specificity", "precision"];
+
+/** How rows, or persons, of a study count by weights: a sentence, or nothing if each counts once. */
+export const weighed = (study) => study.row_weights ? ` ${sentence(WEIGHED[examplesOf(study)].replace("{}", () => study.row_weights.column))}` : "";
 
 /** What an evaluation found, of a model or, without one, in the words of its own document. */
 export function evaluation(results, model, run, signal) {
@@ -21,7 +24,7 @@ export function evaluation(results, model, run, signal) {
   const threshold = points.length ? new Threshold(points, results, model, run, curves, signal).element
     : isHidden ? h("p", { class: "warn" }, `Noise hides one of the two classes: there is no threshold to choose from, and no curve. A larger ε or more held-out ${examples} would leave some.`) : "", unseen = points.length || !run ? "" : plainThreshold(model, run, signal);
   return [h("h2", {}, "How good it is"),
-    h("p", {}, `On ${count(results.rows)} ${examples} that ${results.contributors.length} ${results.contributors.length > 1 ? "owners" : "owner"} held out, at ε = ${number(results.epsilon, 3)}. An interval holds the true figure of these ${examples} in ${percent(results.rate, 0)} of cases.`),
+    h("p", {}, `On ${count(results.rows)} ${examples} that ${results.contributors.length} ${results.contributors.length > 1 ? "owners" : "owner"} held out, at ε = ${number(results.epsilon, 3)}. An interval holds the true figure of these ${examples} in ${percent(results.rate, 0)} of cases.${weighed(model.study)}`),
     unsaid.length ? h("p", { class: "warn" }, `The model predicts ${few(unsaid)} of nobody or almost nobody: train with class weights.`) : "", threshold, single.length ? h("div", { id: "evaluation" }, points.length ? h("h3", {}, "At any threshold") : "", figures) : "",
     points.length ? "" : byClass(results, model.classes), points.length || !results.confusion ? "" : confusion(results.confusion, model.classes, true), unseen,
     curves ? section("Curves", !isNarrow(), curves.element, curves.inFigures) : "",

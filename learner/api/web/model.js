@@ -3,9 +3,9 @@
 import { ask, changes, get, post, session } from "./api.js";
 import { histogram } from "./charts.js";
 import { bound, count, debounced, examplesOf, facts, few, field, h, isNarrow, number, percent, section, sentence, table, showNotice, showError, writer } from "./dom.js";
-import { evaluation, plainThreshold } from "./evaluation.js";
+import { evaluation, plainThreshold, weighed } from "./evaluation.js";
 import { predictions } from "./predict.js";
-import { HIDDEN, hiddenAt } from "./run.js";
+import { hiddenAt } from "./run.js";
 import { STATISTICS } from "./statistics.js";
 import { factsOf, listings, ownersOf } from "./studies.js";
 import { weights } from "./weights.js";
@@ -17,7 +17,7 @@ export async function showModel(box, run, signal) {
   const [last, state] = await lastEvaluation(run, signal); // before the model: a change in between then counts as news
   const [model, studies] = await Promise.all([get(`/v1/runs/${run.id}/model`, signal), get("/v1/studies", signal)]);
   const study = studies.find((summary) => summary.digest === model.study_digest);
-  box.replaceChildren(...guarantee(model.guarantees, run.overlap));
+  box.replaceChildren(...guarantee(model.guarantees));
   if (model.algorithm === "describe") box.append(...description(await get(`/v1/runs/${run.id}/description`, signal), model));
   else if (run.evaluates && model.evaluation) box.append(...evaluation(model.evaluation, { ...model, classes: model.study.label.values ?? null }));
   if (model.algorithm === "describe" || run.evaluates) return;
@@ -45,16 +45,16 @@ async function lastEvaluation(run, signal) {
 }
 
 /** The guarantees in words and in figures: a paper's own claims are listed beside what holds for all rounds. */
-function guarantee(promises, overlap) {
+function guarantee(promises) {
   const honest = promises.find((each) => each.view === "transcript") ?? promises[0];
   const words = honest.epsilon === null ? "Nothing is promised: a run without noise hides nothing."
-    : `For anyone who sees all of this run, the odds of any conclusion differ from those after a run with ${hiddenAt(honest.adjacency, overlap)} by at most a factor of ${bound(Math.exp(honest.epsilon))} (e to the ${bound(honest.epsilon)})${honest.delta > 0 ? `, except with probability ${bound(honest.delta, 2)}` : ""}.`;
+    : `For anyone who sees all of this run, the odds of any conclusion differ from those after a run with ${hiddenAt(honest.adjacency, honest.owners ?? 1)} by at most a factor of ${bound(Math.exp(honest.epsilon))} (e to the ${bound(honest.epsilon)})${honest.delta > 0 ? `, except with probability ${bound(honest.delta, 2)}` : ""}.`;
   const bounded = promises.filter((each) => each.epsilon !== null);
   const shared = bounded.length ? bounded[0].assumptions.filter((words) => bounded.every((each) => each.assumptions.includes(words))) : [];
   const further = (promise) => promise.assumptions.filter((words) => !shared.includes(words)).join("; ");
   const rows = promises.map((each) => [
     each.epsilon === null ? "nothing" : `ε = ${bound(each.epsilon)}, δ = ${bound(each.delta, 2)}`,
-    CLAIMED[each.calibration] ?? each.calibration, HIDDEN[each.adjacency],
+    CLAIMED[each.calibration] ?? each.calibration, hiddenAt(each.adjacency, each.owners ?? 1),
     SEEN[each.view] + (each.trust ? `, with the help of ${each.trust} of the owners` : ""), further(each) || "nothing of its own"]);
   return [h("h2", {}, "What is promised"), h("p", { id: "promise" }, words),
     h("details", { id: "promises" }, h("summary", {}, "Each promise, and what has to hold for it"), table("Promises, and what has to hold for each alone", ["Promise", "Noise", "Hides", "From", "If"], rows),
@@ -156,7 +156,7 @@ function description(results, { contributors, study }) {
       bins.length ? h("details", {}, h("summary", {}, "In figures"), table(`Shares of ${column.name}`, ["Value", "Share", "Between"],
         bins.map(({ name, share }) => [name, number(share.value, 3), `${number(share.low, 3)} to ${number(share.high, 3)}`]))) : "");
   });
-  return [h("h2", {}, "What the columns hold"), h("p", {}, `About ${count(Math.round(results.rows.value))} ${examplesOf(study)} of ${contributors.length} owners. Each interval holds the owners' own figure in 95 % of cases.`),
+  return [h("h2", {}, "What the columns hold"), h("p", {}, `About ${count(Math.round(results.rows.value))} ${examplesOf(study)} of ${contributors.length} owners. Each interval holds the owners' own figure in 95 % of cases.${weighed(study)}`),
     h("div", { class: "columns", id: "description" }, drawn)];
 }
 

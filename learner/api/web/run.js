@@ -5,10 +5,10 @@ import { curve } from "./charts.js";
 import { ENDS, badge, count, duration, facts, few, h, number, percent, sentence, table, showNotice, showError, when } from "./dom.js";
 import { inFields } from "./fields.js";
 
-export const HIDDEN = { replace_one: "one record replaced", person: "all rows of one person, with one owner, replaced", whole_party: "all the data of an owner replaced", auxiliary_row: "one of the public rows replaced" };
+const HIDDEN = { replace_one: "one record replaced", person: "all rows of one person, with one owner, replaced", whole_party: "all the data of an owner replaced", auxiliary_row: "one of the public rows replaced" };
 const OF_EXAMPLES = { replace_one: "one record", person: "all rows of one person" };
 
-/** What a run hides of those who are with so many of the owners. */
+/** What a promise, or a run, hides of those who are with so many of the owners. */
 export const hiddenAt = (adjacency, overlap) => overlap > 1 && OF_EXAMPLES[adjacency] ? `${OF_EXAMPLES[adjacency]}, with up to ${count(overlap)} owners, replaced` : HIDDEN[adjacency];
 const RECENT = 20, MANY = 50;
 

@@ -59,7 +59,7 @@ export function factsOf(study) {
   return [
     ["Predicts", `${study.label}, ${kinds[study.kind]}`],
     ["From", study.sparse ? `${count(study.n_features)} columns` : `${count(study.features)} ${study.features === 1 ? "feature" : "features"}, ${count(study.n_features)} columns`],
-    ["Hides", HIDDEN[study.unit]],
+    ["Hides", study.person ? `${HIDDEN.person}: those with the same ${study.person}` : HIDDEN[study.unit]],
     ["Loss", study.loss],
     ["Rows bounded by", study.norm === "max" ? "their largest number" : "their length (2-norm)"],
     ["Rows are", study.sparse ? "sparse" : "dense"],

@@ -57,6 +57,10 @@ async def test_what_an_account_no_longer_pays_for_is_not_chosen(client: httpx.As
     fixed = await forecast(client, parameters={"law": "gaussian"})
     assert not fixed["owners"][2]["fits"], "what a request fixes is not changed"
     assert fixed["more_runs"] is None
+    refused = await forecast(client, delta=1.01e-5, parties=["party-1", "party-2"])
+    assert all("delta" in owner["objections"][0] for owner in refused["owners"])
+    assert [owner["fits"] for owner in refused["owners"]] == [True] * 2
+    assert refused["more_runs"] is None, "what is refused once is refused again"
 
     asked = [path for path in parties["party-3"].seen if "/v1/budget/room" in path]
     run = await submit(client, **{name: value for name, value in ORDER.items() if name != "study"})

@@ -164,6 +164,7 @@ async def test_studies_are_told_in_short_and_in_full(client: httpx.AsyncClient, 
         "sparse": False,
         "divisor": None,
         "unit": "record",
+        "person": None,
     }
     assert (await client.get("/v1/studies/made-up")).json() == cluster.study.model_dump(mode="json")
     unknown = await client.get("/v1/studies/nobodys")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parley.common.data.columns import Columns
-from parley.common.data.study import Person
+from parley.common.data.study import Person, RowWeights
 from tests.support.browser import Visitor
 from tests.support.cluster import Cluster, made_up
 
@@ -19,6 +19,7 @@ def visits(seed: int) -> Columns:
     of_visits = np.repeat(np.arange(PATIENTS), rng.integers(1, 4, PATIENTS))
     features = {f"x{column}": rng.uniform(-1, 1, len(of_visits)).round(3) for column in range(3)}
     return {
+        "weight": rng.integers(1, 5, len(of_visits)) / 4,
         "patient_nbr": np.char.add("p", of_visits.astype(str)),
         **features,
         "y": np.where(features["x0"] > 0, "yes", "no"),
@@ -28,7 +29,8 @@ def visits(seed: int) -> Columns:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     """Two owners of patients, who may each be with both."""
-    study = made_up(3).model_copy(update={"person": Person(column="patient_nbr", most_rows=5), "hold_out": 0.2})
+    person, weights = Person(column="patient_nbr", most_rows=5), RowWeights(column="weight")
+    study = made_up(3).model_copy(update={"person": person, "row_weights": weights, "hold_out": 0.2})
     return Cluster(
         tmp_path_factory.mktemp("cluster"),
         given=(study, [visits(1), visits(2)]),
@@ -40,7 +42,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
 def test_a_page_of_persons_counts_persons(visitor: Visitor, cluster: Cluster) -> None:
     visitor.sign_in("#studies")
     visitor.until_it_says(f"2, with {2 * PATIENTS} persons")
-    assert "all rows of a person" in visitor.text()
+    assert "all rows of a person: those with the same patient_nbr" in visitor.text()
     visitor.photograph("persons-studies")
     visitor.go(f"new/{cluster.study.name}")
     visitor.until_it_says("Expected excess loss")
@@ -55,6 +57,10 @@ def test_a_page_of_persons_counts_persons(visitor: Visitor, cluster: Cluster) ->
     visitor.until_it_says("completed", "#state", 60)
     visitor.until_it_says("for all rows of one person, with up to 2 owners, replaced", "#terms")
     visitor.until_it_says("a run with all rows of one person, with up to 2 owners, replaced by at most", "#promise")
+    visitor.find("#promises summary").click()
+    promises = visitor.text("#promises")
+    for owners in ("up to 2 owners", "one owner"):
+        assert promises.count(f"all rows of one person, with {owners}, replaced") == 1
     visitor.until_it_says("Evaluate it on held-out persons")
     visitor.photograph("persons-model")
     visitor.find("#evaluation-epsilon").clear()
@@ -62,5 +68,6 @@ def test_a_page_of_persons_counts_persons(visitor: Visitor, cluster: Cluster) ->
     visitor.until_it_says(f"on {2 * PATIENTS // 5} held-out persons", "#at-most")
     visitor.find("#evaluate button").click()
     visitor.until_it_says(f"On {2 * PATIENTS // 5} persons that 2 owners held out", seconds=60)
+    assert "Persons count by the weights of their rows, in the column weight:" in visitor.text()
     assert "rows" not in visitor.text("#evaluation").lower()
     assert visitor.log() == []

@@ -281,6 +281,16 @@ def test_check_says_what_is_odd_about_persons(
     checked = run("check", "--config", config)
     assert checked.exit_code == 0, checked.output
     assert words in checked.stderr
+    stated = ("n_examples", "person.column", "person.most_rows", "person.missing")
+    shown = dict(line.split(maxsplit=1) for line in checked.stdout.splitlines() if line.strip().startswith(stated))
+    if person is not None:
+        n_persons, most_rows = {"visit": ("20 persons", "1000"), "ward": ("1 person", "5")}[person["column"]]
+        assert shown == dict(zip(stated, (n_persons, person["column"], most_rows, "refuse"), strict=True))
+    else:
+        assert shown == {"n_examples": "20"}
+    assert "data of fewer than 1 row, or than 1 person where a study hides persons" in checked.stdout
+    (read,) = json.loads(run("check", "--config", config, "--format", "json").stdout)["read"]
+    assert read.get("person") == (study.person and study.person.model_dump())
 
 
 def test_parquet_is_read_too(config: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
