@@ -332,6 +332,7 @@ def test_costs_agree_up_to_a_millionth() -> None:
         ({"epsilon": None}, False),
         ({"view": "model"}, False),
         ({"trust": 1}, False),
+        ({"owners": 2}, False),
         ({"assumptions": ("a", "b", "more")}, True),
         ({"assumptions": ("a",)}, False),
     ],
