@@ -4,10 +4,10 @@ Identifiers of every kind of table become *keys* of 64 bits, so that 10^7 rows t
 persons with one key are hidden together, which is safe; a person with two keys is hidden in pieces. So keys are coarse:
 blanks around a text, capitals and the ways in which Unicode composes a character do not count, and numbers are read
 alike: 7, 7.0, "007" and "7,0" are one. A whole number below 2^63 is its own key. Any other text has a hash: the sum,
-modulo 2^64, of its bytes and its length, each times a random number of its place, which this process drew. Two texts
-that differ by d in a byte, 0 < d < 2^8, share a hash if d times a random number is one certain value: with a chance of
-at most 2^-57, so among 4 million persons any two do with one below 10^-4. Keys show nowhere: persons are numbered in
-the order in which they first appear.
+modulo 2^64, of its bytes and its length, each times a random number of its place, which this process drew; or, if it is
+long, BLAKE2b with a key. Two texts that differ by d in a byte, 0 < d < 2^8, share a hash if d times a random number is
+one certain value: with a chance of at most 2^-57, so among 4 million persons any two do with one below 10^-4. Keys show
+nowhere: persons are numbered in the order in which they first appear.
 
 *Places.* Persons that a study holds out come last. The others, and these, are in the order in which they first appear,
 and so are the rows of a person. Those beyond the most rows that a study lets a person have are left out.
@@ -19,7 +19,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from threading import Lock
+from hashlib import blake2b
 from typing import Any, cast
 from unicodedata import normalize
 
@@ -60,6 +60,9 @@ _TOGETHER = 2**13
 """So many identifiers are worked on together: a processor's cache holds what is worked out of them."""
 _LONG = 2**8
 """Longer texts, in bytes, become keys one by one: those beside them need not wait for their last places."""
+_DRAWN = np.random.default_rng()
+_FACTORS, _KEY = _DRAWN.integers(0, 2**64, _LONG + 1, dtype=np.uint64), _DRAWN.bytes(16)
+"""What this process drew to hash texts: a number for their length and one for each place, and a key for longer ones."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -363,10 +366,9 @@ class _Texts:
 
     def hashed(self) -> tuple[npt.NDArray[np.uint8], IntArray, IntArray]:
         """Return the kinds of characters of each text (n,), its hash in small letters, and its hash as it is spelt."""
-        factors = _FACTORS.of(len(self.columns) + 1)
         kinds, beyond = np.zeros(len(self.sizes), dtype=np.uint8), np.zeros(len(self.sizes), dtype=np.uint64)
-        sums = self.sizes.astype(np.uint64) * factors[0]
-        for column, factor in zip(self.columns, factors[1:], strict=False):
+        sums = self.sizes.astype(np.uint64) * _FACTORS[0]
+        for column, factor in zip(self.columns, _FACTORS[1:], strict=False):
             of_column = _KINDS.take(column)
             kinds[: len(column)] |= of_column
             sums[: len(column)] += np.multiply(column, factor, dtype=np.uint64)
@@ -417,25 +419,7 @@ def _key_of(text: str) -> int:
 
 
 def _hash_of(text: bytes) -> int:
-    """Return the hash of one text as it is spelt, as `_Texts.hashed` does of many."""
-    factors = _FACTORS.of(len(text) + 1)[: len(text) + 1]
-    return int((np.array([len(text), *text], dtype=np.uint64) * factors).sum().view(np.int64))
-
-
-class _Factors:
-    """Random numbers, one for each place in a text, as many as the longest text needs."""
-
-    def __init__(self) -> None:
-        self._rng, self._lock = np.random.default_rng(), Lock()
-        self._factors = np.zeros(0, dtype=np.uint64)
-
-    def of(self, n: int) -> npt.NDArray[np.uint64]:
-        """Return at least n numbers; those that were drawn before stay."""
-        with self._lock:
-            if n > len(self._factors):
-                more = self._rng.integers(0, 2**64, max(n, 64) - len(self._factors), dtype=np.uint64)
-                self._factors = np.concatenate([self._factors, more])
-        return self._factors
-
-
-_FACTORS = _Factors()
+    """Return the hash of one text as it is spelt, as `_Texts.hashed` does of many that are not long."""
+    if len(text) > _LONG:
+        return int.from_bytes(blake2b(text, digest_size=8, key=_KEY).digest(), "little", signed=True)
+    return int((np.array([len(text), *text], dtype=np.uint64) * _FACTORS[: len(text) + 1]).sum().view(np.int64))

@@ -192,8 +192,7 @@ def _invite(
     text = f"""\
 {file} is for {name} alone: it holds a secret, and counts once, for {hours:g} hours{compared}
   they run: {command} {quote(file.name)}{table}"""
-    if whose:
-        text += f"\n  {WHOSE}"
+    text += f"\n  {WHOSE}" if whose else ""
     if lost := [study for study in members.get(name, {}).get("invited_to", ()) if study not in studies]:
         both = " ".join(f"--study {quote(study)}" for study in (*lost, *studies))
         text += f"""
