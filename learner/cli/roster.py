@@ -180,12 +180,12 @@ def _invite(
     with learner.open() as client:
         members = {member["name"]: member for member in client.ask(*routes.SHOW_ROSTER.to())}
         made = client.ask(*routes.INVITE.to(), {"name": name, "role": role, "studies": studies, "hours": hours})
-        of_persons = {study["name"] for study in client.ask(*routes.LIST_STUDIES.to()) if study["unit"] == "person"}
-    is_member = members.get(name, {}).get("state") == "member"
-    new = [study for study in studies if not is_member or study not in members[name]["studies"]]
+        is_member = members.get(name, {}).get("state") == "member"
+        new = [study for study in studies if not is_member or study not in members[name]["studies"]]
+        units = {study["name"]: study["unit"] for study in client.ask(*routes.LIST_STUDIES.to())} if new else {}
     write_invitation(file, made["text"])
     command = "parley-party keyholder join" if role == "key_holder" else "parley-party join"
-    whose = person_option(not of_persons.isdisjoint(new))
+    whose = person_option("person" in map(units.get, new))
     table = data_options(studies) + whose if new else ""
     words = " ".join(made["words"])
     compared = "" if is_member else f"\n  read these words out by telephone: {words}"

@@ -399,6 +399,8 @@ def test_a_token_that_others_can_read_is_warned_of(tmp_path: Path, capsys: pytes
 
 # ── owners ───────────────────────────────────────────────────────────────────
 
+LOANS = {"name": "loans", "unit": "replace_one"}
+
 
 @pytest.mark.parametrize(
     ("words", "asked", "command"),
@@ -431,7 +433,7 @@ def test_an_invitation_is_written_and_said_what_to_do_with(  # noqa: PLR0913 -- 
         {"name": "my owner", "state": "member" if is_member else "invited", "studies": asked["studies"]},
     ]
     made = {"text": "a secret of letters: ä", "words": ["perfect", "armor"]}
-    server = Server(GET__roster=members, POST__invitations=made)
+    server = Server(GET__roster=members, POST__invitations=made, GET__studies=[LOANS])
     done = run(monkeypatch, server, "invite", "my owner", *words)
     file = Path("my owner.invitation.json")
     assert file.read_text(encoding="utf-8") == made["text"]
@@ -463,16 +465,16 @@ def test_an_invitation_is_written_and_said_what_to_do_with(  # noqa: PLR0913 -- 
 
 def test_an_owner_is_invited_to_the_only_study_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    server = Server(GET__studies=[{"name": "loans"}], GET__roster=[], POST__invitations={"text": "a", "words": ["b"]})
+    server = Server(GET__studies=[LOANS], GET__roster=[], POST__invitations={"text": "a", "words": ["b"]})
     run(monkeypatch, server, "invite", "north")
-    assert server[-1][2]["studies"] == ["loans"]
+    assert [asked["studies"] for method, _, asked in server if method == "POST"] == [["loans"]]
     server.answers["GET /v1/roster"] = [{"name": "north", "state": "invited", "invited_to": ["claims", "loans"]}]
     again = run(monkeypatch, server, "invite", "north")
     said = (
         "an earlier invitation, to claims, counts no more: to invite to all, parley-learner invite north --study claims"
     )
     assert f"{said} --study loans\n" in again.stdout
-    server.answers["GET /v1/studies"] = [{"name": "loans"}, {"name": "claims"}]
+    server.answers["GET /v1/studies"] = [LOANS, {"name": "claims"}]
     refused = run(monkeypatch, server, "invite", "north", code=3)
     assert "there are loans, claims" in refused.stderr
 
@@ -483,7 +485,7 @@ def test_an_invitation_says_which_key_holders_it_does_not_name_yet(
     monkeypatch.chdir(tmp_path)
     states = {"notary": "invited", "clerk": "unconfirmed", "court": "member", "chamber": "settings"}
     roster = [{"name": name, "role": "key_holder", "state": state} for name, state in states.items()]
-    server = Server(GET__roster=roster, POST__invitations={"text": "a", "words": ["b"]})
+    server = Server(GET__roster=roster, POST__invitations={"text": "a", "words": ["b"]}, GET__studies=[LOANS])
     told = run(monkeypatch, server, "invite", "north", "--study", "loans").stderr.splitlines()
     so = (
         "yet, so the invitation does not name it: the party insists on no secure sums with it unless you invite north "
