@@ -233,6 +233,10 @@ class Loading:
         y[dropped] = 1.0
         return y, dropped
 
+    def _count_dropped(self, dropped: BoolArray) -> None:
+        """Count the rows dropped, of those that stay: of all that were read, (n,), as they were read."""
+        self._n_dropped = int((dropped if self._order is None else dropped[self._order.places >= 0]).sum())
+
     def _n_numbers(self, n_rows: int) -> int:
         """Return how many numbers were read, which may have been clipped."""
         return n_rows * len(self._layout.numbers.features)
@@ -414,8 +418,7 @@ class RowLoading(Loading):
             else:
                 part.scatter(X, y, places[start:end])
             start = end
-        dropped = np.concatenate(self._parts_dropped)
-        self._n_dropped = int((dropped if self._order is None else dropped[self._order.rows]).sum())
+        self._count_dropped(np.concatenate(self._parts_dropped))
         if self._weights_name:
             self._weights = np.concatenate(self._parts_of_weights).astype(np.float64)
             if self._order is not None:

@@ -90,7 +90,7 @@ class SparseLoading(Loading):
         n_read = rows.shape[0]
         y, dropped = self._labels(n_read)
         rows.data = np.where(np.repeat(dropped, np.diff(rows.indptr)), 0.0, rows.data)
-        self._n_dropped = int((dropped if self._order is None else dropped[self._order.rows]).sum())
+        self._count_dropped(dropped)
         shard: Shard = SparseShard(rows, y, norm=self._norm)
         if self._order is not None or self._share is not None:
             places = training_first(n_read, self._share) if self._order is None else self._order.rows

@@ -110,8 +110,8 @@ def _numbers(array: Any) -> FloatArray | None:  # noqa: ANN401 -- as above
 
 
 _INT64 = 2**63
-_OF_NO_VALUE = (bytes, list, dict)
-OF_NO_VALUE = frozenset(f"({kind.__name__})" for kind in _OF_NO_VALUE)
+_KINDS_OF_NO_VALUE = (bytes, list, dict)
+OF_NO_VALUE = frozenset(f"({kind.__name__})" for kind in _KINDS_OF_NO_VALUE)
 """What bytes, lists and records become where cells of a column are texts."""
 
 
@@ -156,6 +156,6 @@ def _spelt(cell: object) -> str:
         return f"{ROUNDED_SIGN if is_rounded(cell) else ''}{int(cell)}"
     if isinstance(cell, dt.datetime):
         return str(cell.date()) if cell.time() == dt.time() else str(cell)
-    if isinstance(cell, _OF_NO_VALUE):
+    if isinstance(cell, _KINDS_OF_NO_VALUE):
         return f"({type(cell).__name__})"
     return str(cell)
