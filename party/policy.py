@@ -233,8 +233,8 @@ def person_cautions(settings: PartySettings, charged: Adjacency) -> tuple[str, .
         return ()
     never = f"it can never promise to persons, also of {', '.join(persons)}"
     if not hides(charged, "person"):
-        kept = "parley-party budget says how little of its promise holds for one with several rows"
-        return (f"your account has answered runs that hide single rows: {never}; {kept}",)
+        advice = "parley-party budget says how little of its promise holds for one with several rows"
+        return (f"your account has answered runs that hide single rows: {never}; {advice}",)
     rows = ", ".join(name for name in entries if name not in persons)
     mixed = f", since {rows} {'hides' if len(entries) == len(persons) + 1 else 'hide'} one row each" if rows else ""
     refused = f": it then refuses runs about {rows}, until the learner names the person in a new study" if rows else ""

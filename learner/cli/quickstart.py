@@ -364,13 +364,13 @@ def _joining(
     learner: LearnerHere, drafted: Drafted, invited: Mapping[str, WrittenInvitation], strangers: Sequence[str]
 ) -> Iterator[str]:
     """Yield what each owner runs, with the options that the studies of its invitation need."""
-    known = settings.load_studies(learner.settings.studies)
-    of_persons = {name for name, study in known.items() if study.person is not None}
+    studies = settings.load_studies(learner.settings.studies)
+    of_persons = {name for name, study in studies.items() if study.person is not None}
+    options = {name: person_option(not of_persons.isdisjoint(each.studies)) for name, each in invited.items()}
     for name, each in invited.items():
         of_one = len(each.studies) == 1
         tables = data_options(each.studies) + (drafted.owners_options if of_one else drafted.clip_option)
-        whose = person_option(not of_persons.isdisjoint(each.studies))
         serves = f"; parley-party serve --config {quote(name)}/party.toml" if name in strangers else ""
-        yield f"  parley-party join {quote(each.file.name)}{tables}{whose}{serves}"
-    if any(not of_persons.isdisjoint(each.studies) for each in invited.values()):
+        yield f"  parley-party join {quote(each.file.name)}{tables}{options[name]}{serves}"
+    if any(options.values()):
         yield WHOSE

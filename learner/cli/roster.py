@@ -52,8 +52,7 @@ def invite_command(
 
     The owner runs "parley-party join FILE --data TABLE", and both of you compare six words by telephone. For several
     studies, it says --data STUDY=TABLE for each that it has rows of; for one that hides persons, --person COLUMN too,
-    which says whose a row is. A member is invited in the same way to further
-    studies, which its running party takes up.
+    which says whose a row is. A member is invited in the same way to further studies, which its running party takes up.
     """
     if not study and not key_holder:
         study = [_only_study(learner)]

@@ -223,11 +223,11 @@ class _Examined:
     def print(self, facts: Mapping[str, object]) -> None:
         """Print what a learner may know of the study, and for the owner alone how its table was read."""
         typer.echo(f"study {self.held.name}")
-        shown = dict(facts)
+        for_owner = dict(facts)
         if self.person is not None:
-            shown["n_examples"] = so_many(self.held.n_examples, "person")
-            shown |= {f"person.{name}": value for name, value in self.person.model_dump().items()}
-        print_table([(f"  {name}", as_text(value)) for name, value in shown.items()])
+            for_owner["n_examples"] = so_many(self.held.n_examples, "person")
+            for_owner |= {f"person.{name}": value for name, value in self.person.model_dump().items()}
+        print_table([(f"  {name}", as_text(value)) for name, value in for_owner.items()])
         for line in (*self.notes, *(f"{mending}: {share:.2%}" for mending, share in self.mended.items())):
             typer.echo(f"  {line} (known to the owner alone)")
 

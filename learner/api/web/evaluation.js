@@ -182,12 +182,12 @@ class Threshold {
 
   draw() {
     const point = this.points[this.slider.value], { classes, study } = this.model;
-    const shown = figuresAt(point, this.results, this.positive), above = aboveInWords(point.score, study, this.offset);
+    const atScore = figuresAt(point, this.results, this.positive), above = aboveInWords(point.score, study, this.offset);
     this.slider.setAttribute("aria-valuetext", above);
-    const isSilent = isUnsaid(shown.recall);
+    const isSilent = isUnsaid(atScore.recall);
     this.words.replaceChildren(`It says “${this.positive}” where the ${above}.`, isSilent ? h("span", { class: "warn" }, ` So it says “${this.positive}” to hardly anybody: choose another threshold, or train with class weights.`) : "");
-    this.figures.replaceChildren(facts(AT_POINT.filter((name) => shown[name]).map((name) => figure(titleOf(name, this.positive), shown[name], writerOf(name)))));
-    this.matrix.replaceChildren(confusion(shown.confusion, classes));
+    this.figures.replaceChildren(facts(AT_POINT.filter((name) => atScore[name]).map((name) => figure(titleOf(name, this.positive), atScore[name], writerOf(name)))));
+    this.matrix.replaceChildren(confusion(atScore.confusion, classes));
     this.curves?.mark(point);
     this.modelRule?.say(this.points[nearestPoint(this.points, this.modelRule.score)] === point ? "" : " The slider shows another.");
   }
